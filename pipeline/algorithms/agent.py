@@ -1,0 +1,121 @@
+"""The acting side: a network whose weights are exchanged while it acts."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pipeline.algorithms.networks import build_network, discrete_actions
+from pipeline.algorithms.settings import NetworkSettings
+from pipeline.errors import WeightsCorruptError
+from pipeline.experience import Layout, flatten
+
+
+class Agent:
+    """Chooses actions epsilon-greedily from a network's action values, for a vector of
+    environments at once. Runs on the CPU.
+
+    For small networks let torch use one thread (``torch.set_num_threads(1)``) in the process that
+    acts: waking others costs more than the product itself.
+    """
+
+    def __init__(self, layout: Layout, settings: NetworkSettings, seed: int) -> None:
+        """Make an agent with fresh weights.
+
+        Args:
+            layout: the run's columns; the action space has to be Discrete.
+            settings: shape of the network, as the learner's.
+            seed: seed of the initial weights.
+
+        Raises:
+            SpaceError: the spaces are none that a network here reads.
+        """
+        self._layout = layout
+        actions = discrete_actions(layout)
+        self._first_action = int(actions.start)
+        self._count = int(actions.n)
+        self._dtype = layout.action[0].dtype
+        self._network = build_network(layout, settings, seed).requires_grad_(False)
+        self._tensors: dict[str, Tensor] = dict(self._network.state_dict())
+
+    @property
+    def parameters_nbytes(self) -> int:
+        """Bytes of all weights together."""
+        return sum(tensor.nbytes for tensor in self._tensors.values())
+
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """The weights by name, as writable views into the network."""
+        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
+
+    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Copy weights into the network, in place.
+
+        Args:
+            tensors: all tensors of the network by name, as ``DQN.weights`` gives them.
+
+        Raises:
+            WeightsCorruptError: a name, shape or dtype is not the network's. Nothing was changed.
+        """
+        own = self.weights()
+        if tensors.keys() != own.keys():
+            raise WeightsCorruptError(
+                f"agent: the weights are of another network, they hold {sorted(tensors)} where "
+                f"this network has {sorted(own)}; give actor and learner the same settings"
+            )
+        for name, array in own.items():
+            new = tensors[name]
+            if new.shape != array.shape or new.dtype != array.dtype:
+                raise WeightsCorruptError(
+                    f"agent: weights {name!r} are {new.dtype} of shape {new.shape} where this "
+                    f"network has {array.dtype} of shape {array.shape}; give actor and learner "
+                    "the same settings"
+                )
+        for name, array in own.items():
+            np.copyto(array, tensors[name])
+
+    def values(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
+        """Action values, float32 (B, actions), of observation columns, each (B, *column.shape)."""
+        with torch.inference_mode():
+            tensors = {name: torch.from_numpy(array) for name, array in columns.items()}
+            return self._network(tensors).numpy()
+
+    def act_columns(
+        self, columns: Mapping[str, NDArray[Any]], epsilon: float, rng: np.random.Generator
+    ) -> NDArray[Any]:
+        """Actions for observations that are already flattened into columns.
+
+        Args:
+            columns: observation columns by name, each (B, *column.shape).
+            epsilon: probability of a uniformly random action, for each of the B on its own; at 0
+                the actions are greedy and ``rng`` is not used.
+            rng: where randomness comes from.
+
+        Returns:
+            Actions of the action space, (B,) of its dtype. Ties go to the lowest action.
+        """
+        actions = self.values(columns).argmax(axis=1)
+        if epsilon > 0:
+            explore = rng.random(len(actions)) < epsilon
+            random = rng.integers(0, self._count, len(actions))
+            actions = np.where(explore, random, actions)
+        return (actions + self._first_action).astype(self._dtype, copy=False)
+
+    def act(self, observations: Any, epsilon: float, rng: np.random.Generator) -> NDArray[Any]:
+        """Actions for a batch of observations as a Gymnasium vector environment gives them.
+
+        Args:
+            observations: B observations of the run's space, nested as the space is.
+            epsilon: as in ``act_columns``.
+            rng: as in ``act_columns``.
+
+        Returns:
+            Actions, (B,) of the action space's dtype.
+
+        Raises:
+            SpaceError: the observations do not fit the space.
+        """
+        columns = flatten("observation", self._layout.observation_space, observations, batch=True)
+        return self.act_columns(columns, epsilon, rng)

@@ -1,0 +1,73 @@
+"""Settings of the algorithms. Imports no torch, so that configs and clients can read them.
+
+The dataclasses are not frozen because Hydra cannot compose frozen ones.
+"""
+
+import math
+from dataclasses import dataclass, field
+
+from pipeline.errors import ConfigError
+
+
+@dataclass
+class NetworkSettings:
+    """Shape of the network that turns an observation into action values."""
+
+    hidden: tuple[int, ...] = (128, 128)
+    """Units of each hidden layer, from the observation to the action values."""
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be built.
+
+        Raises:
+            ConfigError: a layer has fewer than one unit.
+        """
+        # Hydra hands tuples back as lists.
+        self.hidden = tuple(self.hidden)
+        if any(units < 1 for units in self.hidden):
+            raise ConfigError(
+                f"network.hidden is {self.hidden}, but every layer needs at least one unit"
+            )
+
+
+@dataclass
+class DQNSettings:
+    """Settings of (double) DQN's learning rule. The n of n-step returns is the reader's."""
+
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    """Shape of the action-value network."""
+    double: bool = True
+    """Let the online network choose the action that the target network values."""
+    gamma: float = 0.99
+    """Discount per environment step; the reader turns it into n-step discounts."""
+    learning_rate: float = 1e-3
+    """Step size of Adam."""
+    adam_epsilon: float = 1e-8
+    """Term added to Adam's denominator."""
+    batch_size: int = 128
+    """Transitions per update."""
+    target_interval: int = 100
+    """Updates between copies of the online network into the target network."""
+    gradient_clip: float = 10.0
+    """Largest global norm of a gradient; 0 leaves gradients as they are."""
+    huber_delta: float = 1.0
+    """TD error beyond which the loss grows linearly; 0 means squared errors throughout."""
+
+    def __post_init__(self) -> None:
+        """Refuse values out of range.
+
+        Raises:
+            ConfigError: names the first setting that is out of range, its value and its range.
+        """
+        checks = (
+            ("gamma", self.gamma, 0.0 <= self.gamma <= 1.0, "between 0 and 1"),
+            ("learning_rate", self.learning_rate, self.learning_rate > 0, "above 0"),
+            ("adam_epsilon", self.adam_epsilon, self.adam_epsilon > 0, "above 0"),
+            ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
+            ("target_interval", self.target_interval, self.target_interval >= 1, "1 or more"),
+            ("gradient_clip", self.gradient_clip, self.gradient_clip >= 0, "0 or more"),
+            ("huber_delta", self.huber_delta, self.huber_delta >= 0, "0 or more"),
+        )
+        for name, value, in_range, allowed in checks:
+            if not in_range or not math.isfinite(value):
+                raise ConfigError(f"algorithm.{name} is {value}, but has to be {allowed}")

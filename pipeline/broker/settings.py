@@ -1,0 +1,185 @@
+"""Where the broker is and how to talk to it: one immutable value that every client is built from."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from pipeline.errors import ConfigError
+
+_SENSITIVE = re.compile(r"password|secret|token|ssl\.key\.pem|oauth.*config", re.IGNORECASE)
+
+PRODUCER_DEFAULTS: Mapping[str, Any] = {
+    "acks": "all",
+    "enable.idempotence": True,
+    "linger.ms": 5,
+    "batch.size": 512 * 1024,
+    "compression.type": "none",
+    "delivery.report.only.error": False,
+    "queue.buffering.max.messages": 100_000,
+    "queue.buffering.max.kbytes": 64 * 1024,
+    "allow.auto.create.topics": False,
+}
+
+CONSUMER_DEFAULTS: Mapping[str, Any] = {
+    # Offsets are kept by whoever processes the records; a background commit would lie about it.
+    "enable.auto.commit": False,
+    "enable.auto.offset.store": False,
+    # An expired position has to be an error that is counted, not a silent jump.
+    "auto.offset.reset": "error",
+    "isolation.level": "read_committed",
+    "allow.auto.create.topics": False,
+    "enable.partition.eof": True,
+    "fetch.wait.max.ms": 100,
+    "fetch.error.backoff.ms": 100,
+    "queued.max.messages.kbytes": 32 * 1024,
+    "group.id": "pipeline",
+}
+
+COMMON_DEFAULTS: Mapping[str, Any] = {
+    "socket.keepalive.enable": True,
+    "socket.nagle.disable": True,
+    # A stalled broker is noticed after this, not after librdkafka's minute.
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 10_000,
+    "reconnect.backoff.ms": 100,
+    "reconnect.backoff.max.ms": 2_000,
+    # Drives the link monitor: it is the only thing that tells of a reconnection without traffic.
+    "statistics.interval.ms": 1_000,
+}
+
+
+class Secret:
+    """A string that does not show itself in a repr, a log line or a traceback."""
+
+    __slots__ = ("_value",)
+
+    def __init__(self, value: str) -> None:
+        self._value = value.rstrip("\r\n")
+
+    def reveal(self) -> str:
+        """The secret itself, without a trailing newline."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret('***')"
+
+    __str__ = __repr__
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._value == self._value
+
+    def __hash__(self) -> int:
+        return hash(self._value)
+
+    def __bool__(self) -> bool:
+        return bool(self._value)
+
+
+def as_secret(value: "Secret | str | None") -> Secret | None:
+    """``None`` and the empty string mean "no secret"."""
+    if value is None or isinstance(value, Secret):
+        return value or None
+    return Secret(value) if value else None
+
+
+def redact(options: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of librdkafka options that can be shown: what looks like a secret reads ``***``."""
+    return {k: "***" if _SENSITIVE.search(k) else v for k, v in options.items()}
+
+
+@dataclass(frozen=True, repr=False)
+class BrokerSettings:
+    """How to reach Kafka.
+
+    Attributes:
+        bootstrap_servers: ``host:port`` of one or more brokers, separated by commas.
+        username: SASL user; ``None`` for a broker without authentication.
+        password: the user's password (a plain string is wrapped into a ``Secret``).
+        security_protocol: ``plaintext``, ``ssl``, ``sasl_plaintext`` or ``sasl_ssl``; ``None``
+            means ``sasl_ssl`` with a user and ``plaintext`` without one.
+        sasl_mechanism: used when there is a user.
+        ca_file: certificate authority of a TLS broker; ``None``: the system's.
+        producer, consumer: raw librdkafka settings, which win over everything else here.
+    """
+
+    bootstrap_servers: str
+    username: str | None = None
+    password: Secret | str | None = None
+    security_protocol: str | None = None
+    sasl_mechanism: str = "SCRAM-SHA-512"
+    ca_file: str | None = None
+    producer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    consumer: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    def __post_init__(self) -> None:
+        if not self.bootstrap_servers.strip():
+            raise ConfigError(
+                "the broker's address is empty; set kafka.bootstrap_servers to host:port"
+            )
+        object.__setattr__(self, "password", as_secret(self.password))
+
+    @property
+    def address(self) -> str:
+        """The address as it is named in messages."""
+        return self.bootstrap_servers
+
+    def __repr__(self) -> str:
+        return (
+            f"BrokerSettings({self.bootstrap_servers!r}, username={self.username!r}, "
+            f"password={self.password!r}, security_protocol={self.security_protocol!r}, "
+            f"producer={redact(self.producer)!r}, consumer={redact(self.consumer)!r})"
+        )
+
+
+def connection_options(settings: BrokerSettings) -> dict[str, Any]:
+    """What every client needs: address, credentials, socket behaviour."""
+    options: dict[str, Any] = {
+        **COMMON_DEFAULTS,
+        "bootstrap.servers": settings.bootstrap_servers,
+        "client.id": "pipeline",
+    }
+    protocol = settings.security_protocol
+    if protocol is None:
+        protocol = "sasl_ssl" if settings.username else "plaintext"
+    options["security.protocol"] = protocol
+    if settings.username:
+        options["sasl.mechanism"] = settings.sasl_mechanism
+        options["sasl.username"] = settings.username
+        options["sasl.password"] = cast(Secret, settings.password or Secret("")).reveal()
+    if settings.ca_file:
+        options["ssl.ca.location"] = settings.ca_file
+    return options
+
+
+def producer_options(settings: BrokerSettings, **overrides: Any) -> dict[str, Any]:
+    """librdkafka options of a producer.
+
+    ``overrides`` are spelt with underscores (``message_timeout_ms=0``); the raw mapping
+    ``settings.producer`` wins over the defaults, and ``overrides`` win over both.
+    """
+    return {
+        **connection_options(settings),
+        **PRODUCER_DEFAULTS,
+        **settings.producer,
+        **{k.replace("_", "."): v for k, v in overrides.items()},
+    }
+
+
+def consumer_options(settings: BrokerSettings, **overrides: Any) -> dict[str, Any]:
+    """librdkafka options of a consumer; precedence as in ``producer_options``."""
+    return {
+        **connection_options(settings),
+        **CONSUMER_DEFAULTS,
+        **settings.consumer,
+        **{k.replace("_", "."): v for k, v in overrides.items()},
+    }
+
+
+def admin_options(settings: BrokerSettings) -> dict[str, Any]:
+    """librdkafka options of an admin client: address and credentials, raw ones included."""
+    shared = ("sasl.", "ssl.", "security.", "bootstrap.", "socket.", "reconnect.", "broker.")
+    raw = {k: v for k, v in settings.producer.items() if k.startswith(shared)}
+    options = connection_options(settings)
+    options.pop("statistics.interval.ms")
+    return {**options, **raw}

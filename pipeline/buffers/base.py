@@ -1,0 +1,91 @@
+"""What every replay buffer gives and promises."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.experience import Transitions
+
+Array: TypeAlias = NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False)
+class Batch:
+    """A batch of B transitions (s_tm1, a_tm1, r_t, discount_t, s_t), column by column.
+
+    The arrays are the buffer's own scratch space: they hold until the next ``sample`` of the same
+    buffer. Copy what has to live longer.
+
+    Attributes:
+        observation: s_tm1 by column name, each (B, *column.shape) of the column's dtype.
+        columns: action and extras at s_tm1 by column name, each (B, *column.shape).
+        reward: r_t, the n-step return, float32 (B,).
+        discount: discount_t, gamma^k or 0 where the episode terminated, float32 (B,).
+        next_observation: s_t, the observation to bootstrap from, like ``observation``.
+        rows: int64 (B,), where each transition lives; meaningful until the next ``insert``.
+    """
+
+    observation: Mapping[str, Array]
+    columns: Mapping[str, Array]
+    reward: NDArray[np.float32]
+    discount: NDArray[np.float32]
+    next_observation: Mapping[str, Array]
+    rows: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class BufferState:
+    """What a checkpoint keeps of a buffer: not its contents, which the log holds.
+
+    Attributes:
+        written: observation rows written since the run began, evicted ones included.
+        generator: state of the numpy bit generator; made of str and int, so JSON can carry it.
+    """
+
+    written: int
+    generator: dict[str, Any]
+
+
+class ReplayBuffer(Protocol):
+    """A bounded memory of transitions, deterministic given its seed and its inserts."""
+
+    def __len__(self) -> int:
+        """Number of transitions that ``sample`` can return."""
+        ...
+
+    @property
+    def rows(self) -> int:
+        """Observation rows in use, at most the capacity."""
+        ...
+
+    @property
+    def capacity(self) -> int:
+        """Observation rows that fit."""
+        ...
+
+    def insert(self, transitions: Transitions) -> int:
+        """Add transitions, the oldest ones giving way; return how many of them were kept."""
+        ...
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draw ``batch_size`` transitions with replacement.
+
+        Raises:
+            LearnerError: the buffer is empty or ``batch_size`` is below 1.
+        """
+        ...
+
+    def state(self) -> BufferState:
+        """Counters and generator state; with the same inserts after it, the same batches follow."""
+        ...
+
+    def load_state(self, state: BufferState) -> None:
+        """Go on as the buffer that gave ``state``.
+
+        Raises:
+            CheckpointError: the state cannot belong to this buffer.
+        """
+        ...

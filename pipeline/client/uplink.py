@@ -1,0 +1,247 @@
+"""The process beside the environment loop: it sends experience, fetches weights, and says that the actor lives.
+
+It imports no torch and no Gymnasium environment. Three threads: the main one sends what comes through the pipe, one
+follows the versions topic, one sends heartbeats and reads how far the learner has come. When the pipe closes, because
+the connector closed it or because its process died, the uplink flushes for a moment and ends.
+"""
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing.connection import Connection as Pipe
+from typing import Any
+
+from pipeline.broker import LinkState, LogReader, Producer, Record, Topics
+from pipeline.client.mailbox import Mailbox
+from pipeline.connect import Connection
+from pipeline.errors import InvalidRecordError, PipelineError, QueueFullError
+from pipeline.experience import Version
+from pipeline.logs import configure_logging
+from pipeline.weights import Follower, ObjectStore, unpack
+from pipeline.wire import Heartbeat, RunManifest
+
+log = logging.getLogger(__name__)
+
+# Indices into the counters that connector and uplink share.
+PUSHED, DROPPED, LEARNER_TRANSITIONS, LEARNER_SEQUENCE, LEARNER_SEEN_MS, LINK_UP, RUN_ENDED = range(7)
+COUNTERS = 7
+
+
+@dataclass(frozen=True)
+class UplinkSettings:
+    """What the uplink process is started with.
+
+    Attributes:
+        connection: broker and store.
+        namespace, run: name the topics.
+        actor, session: this client's identity.
+        queue_bytes: bound on librdkafka's own queue, in bytes.
+        heartbeat_s: seconds between two heartbeats.
+        log_level: of this process.
+    """
+
+    connection: Connection
+    namespace: str
+    run: str
+    actor: str
+    session: str
+    queue_bytes: int
+    heartbeat_s: float
+    log_level: str
+
+
+def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters: Any) -> None:
+    """Entry point of the process.
+
+    Args:
+        settings: see there.
+        pipe: items come in as ``(index, topic, value, headers)``; ``("acknowledged", indices)`` and
+            ``("link", up, sentence)`` go out.
+        mailbox: where weights are put.
+        counters: ``int64[COUNTERS]`` shared with the connector.
+    """
+    configure_logging(settings.log_level)
+    uplink = _Uplink(settings, pipe, mailbox, counters)
+    try:
+        uplink.run()
+    except KeyboardInterrupt:
+        log.debug("interrupted; the connector's process handles Ctrl-C")
+    finally:
+        uplink.close()
+
+
+class _Uplink:
+    def __init__(self, settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters: Any) -> None:
+        self._settings = settings
+        self._pipe = pipe
+        self._mailbox = mailbox
+        self._counters = counters
+        self._topics = Topics(settings.namespace, settings.run)
+        self._acknowledged: list[int] = []
+        self._sending = threading.Lock()
+        self._stopping = threading.Event()
+        self._version = Version(-1, -1)
+        # Deliveries never time out: what waits is sent, in order, whenever the broker is back.
+        self._producer = Producer(
+            settings.connection.broker,
+            on_link=self._on_link,
+            **{
+                "message.timeout.ms": 0,
+                "queue.buffering.max.kbytes": max(1024, settings.queue_bytes // 1024),
+                "reconnect.backoff.max.ms": 2000,
+            },
+        )
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(task,), name=task.__name__, daemon=True)
+            for task in (self._follow_weights, self._exchange_heartbeats)
+        ]
+
+    def run(self) -> None:
+        for thread in self._threads:
+            thread.start()
+        while True:
+            try:
+                waiting = self._pipe.poll(0.005)
+                while waiting:
+                    self._send(*self._pipe.recv())
+                    waiting = self._pipe.poll(0)
+            except (EOFError, OSError):
+                return
+            self._producer.poll(0)
+            self._report()
+
+    def close(self) -> None:
+        self._stopping.set()
+        self._producer.flush(5.0)
+        self._report()
+        for thread in self._threads:
+            thread.join(5.0)
+
+    def _send(self, index: int, topic: str, value: bytes, headers: list[tuple[str, bytes]]) -> None:
+        name = self._topics.samples if topic == "samples" else self._topics.episodes
+
+        def delivered(delivery: Any) -> None:
+            if delivery.error is None:
+                self._acknowledged.append(index)
+            else:
+                self._tell("link", False, f"A record was not delivered: {delivery.error}")
+
+        while True:
+            try:
+                self._producer.send(
+                    name, value, key=self._settings.actor, headers=headers, on_delivery=delivered
+                )
+                return
+            except QueueFullError:
+                # librdkafka's queue is full; not reading the pipe leaves the rest with the connector's policy.
+                self._producer.poll(0.05)
+                self._report()
+
+    def _report(self) -> None:
+        if self._acknowledged:
+            indices, self._acknowledged = self._acknowledged, []
+            self._tell("acknowledged", indices)
+
+    def _tell(self, *message: Any) -> None:
+        with self._sending:
+            try:
+                self._pipe.send(message)
+            except (BrokenPipeError, OSError):
+                self._stopping.set()
+
+    def _on_link(self, state: LinkState) -> None:
+        self._counters[LINK_UP] = int(state.up)
+        self._tell("link", state.up, state.sentence)
+
+    def _guarded(self, task: Callable[[], None]) -> None:
+        """Run a thread's task again after an error, with growing pauses, until the uplink stops."""
+        pause = 0.2
+        while not self._stopping.is_set():
+            try:
+                task()
+                return
+            except PipelineError as error:
+                log.debug("%s: %s", task.__name__, error)
+            self._stopping.wait(pause)
+            pause = min(5.0, pause * 2)
+
+    def _follow_weights(self) -> None:
+        store = ObjectStore(self._settings.connection.store)
+        follower = Follower(self._settings.connection.broker, store, self._topics)
+        try:
+            while not self._stopping.is_set():
+                followed = follower.poll(0.1)
+                if followed is None:
+                    continue
+                record = followed.record
+                try:
+                    tensors = unpack(followed.data)
+                    self._mailbox.write(tensors, Version(record.epoch, record.number), record.transitions)
+                except (ValueError, PipelineError) as error:
+                    log.warning("version %d.%d cannot be used: %s", record.epoch, record.number, error)
+                    continue
+                self._version = Version(record.epoch, record.number)
+        finally:
+            follower.close()
+
+    def _exchange_heartbeats(self) -> None:
+        settings = self._settings
+        reader = LogReader(settings.connection.broker, [self._topics.heartbeats], start="latest")
+        manifests = LogReader(settings.connection.broker, [self._topics.runs], start="earliest")
+        sequence = 0
+        due = 0.0
+        try:
+            while not self._stopping.is_set():
+                for record in reader.poll(1000, 0.05):
+                    self._note_learner(record)
+                for record in manifests.poll(100, 0.0):
+                    self._note_run(record)
+                if time.monotonic() >= due:
+                    due = time.monotonic() + settings.heartbeat_s
+                    self._beat(sequence)
+                    sequence += 1
+        finally:
+            reader.close()
+            manifests.close()
+
+    def _beat(self, sequence: int) -> None:
+        settings = self._settings
+        beat = Heartbeat(
+            run=settings.run,
+            node=settings.actor,
+            role="actor",
+            session=settings.session,
+            sequence=sequence,
+            sent_ms=int(time.time() * 1000),
+            version_epoch=self._version.epoch,
+            version_number=self._version.number,
+            transitions=self._counters[PUSHED],
+            dropped=self._counters[DROPPED],
+        )
+        try:
+            self._producer.send(self._topics.heartbeats, beat.encode(), key=settings.actor)
+        except QueueFullError:
+            log.debug("no heartbeat: the producer's queue is full of samples")
+
+    def _note_learner(self, record: Record) -> None:
+        try:
+            beat = Heartbeat.decode(record.value)
+        except InvalidRecordError:
+            return
+        if beat.role != "learner" or beat.run != self._settings.run:
+            return
+        self._counters[LEARNER_SEEN_MS] = int(time.monotonic() * 1000)
+        for position in beat.positions:
+            if position.session == self._settings.session:
+                self._counters[LEARNER_SEQUENCE] = position.sequence
+                self._counters[LEARNER_TRANSITIONS] = position.transitions
+
+    def _note_run(self, record: Record) -> None:
+        try:
+            manifest = RunManifest.decode(record.value)
+        except InvalidRecordError:
+            return
+        if manifest.run == self._settings.run:
+            self._counters[RUN_ENDED] = int(manifest.state != "running")

@@ -1,0 +1,368 @@
+"""Every setting of the pipeline, with a sentence each, and how a configuration is loaded.
+
+The dataclasses are Hydra structured configs: the files under ``conf/`` give the values, these give the types. A
+misspelt key or a wrong type is refused at launch, with the nearest valid name.
+"""
+
+import difflib
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_store import ConfigStore
+from hydra.core.global_hydra import GlobalHydra
+from hydra.errors import HydraException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from pipeline.errors import ConfigError
+from pipeline.resources import conf_folder
+
+
+@dataclass
+class ServicesConfig:
+    """Which broker and object store are used."""
+
+    kind: str = "embedded"
+    """embedded (in-process Kafka protocol and S3), local (Apache Kafka and MinIO), or external (yours)."""
+    folder: str = ".services"
+    """Data, logs and addresses of the embedded or local services."""
+    detach: bool = False
+    """`services up` returns once the services answer, instead of staying in the foreground."""
+
+
+@dataclass
+class KafkaConfig:
+    """The broker."""
+
+    bootstrap_servers: str = ""
+    """host:port list; empty: the services that run in services.folder."""
+    partitions: int = 4
+    """Partitions of the samples and episodes topics, when the run's topics are created."""
+    replication: int = 1
+    """Replication factor of the topics, when they are created."""
+    retention_ms: int = 604_800_000
+    """How long samples and episodes are kept, in milliseconds."""
+    timeout_s: float = 10.0
+    """How long a first answer of the broker is waited for, in seconds."""
+    producer: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Raw librdkafka settings for producers, passed through as they are."""
+    consumer: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Raw librdkafka settings for consumers, passed through as they are."""
+
+
+@dataclass
+class StoreConfig:
+    """The S3 object store that holds the weights."""
+
+    endpoint: str = ""
+    """host:port; empty: the services that run in services.folder, or what the run's manifest names."""
+    bucket: str = "rl-weights"
+    """The bucket that weights are put into."""
+    secure: bool = False
+    """Whether the store is spoken to over TLS."""
+    region: str = "us-east-1"
+    """The store's region."""
+
+
+@dataclass
+class EnvironmentConfig:
+    """What the actors act in."""
+
+    id: str = "CartPole-v1"
+    """The Gymnasium id."""
+    envs: int = 8
+    """Sub-environments in one client process."""
+    kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Passed to gymnasium.make_vec as they are."""
+    solved_return: float = 475.0
+    """The average greedy return from which on the environment counts as solved."""
+
+
+@dataclass
+class ExplorationConfig:
+    """The ε-greedy schedule, over transitions that the learner has accepted; clients get it with the run."""
+
+    start: float = 1.0
+    """ε before the first transition."""
+    end: float = 0.05
+    """ε after `transitions` transitions."""
+    transitions: int = 20_000
+    """Over how many accepted transitions ε falls linearly from start to end."""
+
+
+@dataclass
+class AlgorithmConfig:
+    """What is learned, and how."""
+
+    name: str = "dqn"
+    """The algorithm: dqn."""
+    hidden: list[int] = field(default_factory=lambda: [128, 128])
+    """Widths of the hidden layers."""
+    double: bool = True
+    """Double Q-learning (van Hasselt et al., 2016)."""
+    n_step: int = 3
+    """Steps of the n-step return."""
+    gamma: float = 0.99
+    """Discount per step; an n-step target is discounted by gamma to the n."""
+    lr: float = 5e-4
+    """Adam's learning rate."""
+    adam_eps: float = 1e-8
+    """Adam's epsilon."""
+    batch_size: int = 128
+    """Transitions in one update."""
+    grad_clip: float = 10.0
+    """Largest gradient norm; 0: no clipping."""
+    target_interval: int = 250
+    """Updates between two copies of the online network into the target network."""
+    buffer_rows: int = 100_000
+    """Rows of the replay buffer; one observation each."""
+    learning_starts: int = 1_000
+    """Accepted transitions before the first update."""
+    transitions_per_update: int = 8
+    """Accepted transitions for one update: training is triggered by counts, never by the clock."""
+    updates_per_version: int = 250
+    """Updates between two published versions."""
+    exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
+    """The ε schedule."""
+
+
+@dataclass
+class LearnerConfig:
+    """The training node."""
+
+    seed: int = 0
+    """Seed of networks and sampling."""
+    version_window: int = 3
+    """Samples of this many newest versions are accepted, the current one included; older ones are rejected."""
+    max_transitions: int = 0
+    """The run ends after this many accepted transitions; 0: it goes on until stopped."""
+    checkpoint_every: int = 20
+    """Versions between two checkpoints; 0: only at the end."""
+    max_chunk_bytes: int = 900_000
+    """Records above this size are refused undecoded, in bytes."""
+    prefetch_chunks: int = 64
+    """Decoded chunks that may wait between ingest and training."""
+    heartbeat_s: float = 0.1
+    """How often the learner announces how far it has come, in seconds."""
+    metrics_port: int = 0
+    """Port of the Prometheus metrics on loopback; 0: none."""
+    torch_threads: int = 1
+    """Threads that torch may use."""
+
+
+@dataclass
+class ClientConfig:
+    """The connector and the acting loop."""
+
+    actor: str = ""
+    """The actor's name; empty: host name and process id."""
+    seed: int = 0
+    """Seed of the environments and of exploration."""
+    chunk_steps: int = 256
+    """A chunk is cut after this many transitions."""
+    chunk_bytes: int = 400_000
+    """A chunk is cut before it grows beyond this size, in bytes."""
+    chunk_age_s: float = 1.0
+    """A chunk is cut when its oldest transition has waited this long, in seconds."""
+    queue_bytes: int = 67_108_864
+    """Bound on what waits to be acknowledged by the broker, in bytes."""
+    queue_policy: str = "drop_oldest"
+    """What happens when the queue is full: block, drop_oldest or drop_newest."""
+    max_lead: int = 4_000
+    """Transitions that this client may be ahead of the learner before pace() waits; 0: free-running."""
+    first_weights_timeout_s: float = 30.0
+    """How long the first weights are waited for, in seconds."""
+    heartbeat_s: float = 1.0
+    """How often the client says that it lives, in seconds."""
+    max_episodes: int = 0
+    """The acting loop ends after this many episodes; 0: when the run does."""
+    torch_threads: int = 1
+    """Threads that torch may use."""
+
+
+@dataclass
+class TelemetryConfig:
+    """The stream processor."""
+
+    window_episodes: int = 50
+    """Episodes in one window of the moving averages."""
+    update_s: float = 2.0
+    """How often a window is written and the figure saved, in seconds."""
+    figure: str = ""
+    """Where the figure is saved; empty: saves/<run>/telemetry.png."""
+    metrics_port: int = 0
+    """Port of the Prometheus metrics on loopback; 0: none."""
+
+
+@dataclass
+class DemoConfig:
+    """`pipeline demo`."""
+
+    clients: int = 2
+    """Client processes."""
+    evaluation_episodes: int = 100
+    """Greedy episodes that a version's average is taken over."""
+    max_seconds: float = 240.0
+    """Training time after which the demo gives up, in seconds."""
+    seed: int = 0
+    """Seed of the learner, the clients and the evaluation."""
+
+
+@dataclass
+class PipelineConfig:
+    """The whole configuration: one tree for every role."""
+
+    run: str = ""
+    """The run's name; empty: a learner makes a new one, every other role takes the newest."""
+    namespace: str = "rl"
+    """First part of every topic's name."""
+    secret: str = ""
+    """A file with users and passwords of broker and store; empty: the services in services.folder."""
+    saves: str = "saves"
+    """The folder that run folders are made in."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    services: ServicesConfig = field(default_factory=ServicesConfig)
+    """Broker and store."""
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    """The broker."""
+    store: StoreConfig = field(default_factory=StoreConfig)
+    """The object store."""
+    environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)
+    """What the actors act in."""
+    algorithm: AlgorithmConfig = field(default_factory=AlgorithmConfig)
+    """What is learned, and how."""
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    """The training node."""
+    client: ClientConfig = field(default_factory=ClientConfig)
+    """The connector and the acting loop."""
+    telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
+    """The stream processor."""
+    demo: DemoConfig = field(default_factory=DemoConfig)
+    """The demo."""
+
+
+CHOICES = {
+    "services.kind": ("embedded", "local", "external"),
+    "client.queue_policy": ("block", "drop_oldest", "drop_newest"),
+    "log_level": ("debug", "info", "warning", "error"),
+    "algorithm.name": ("dqn",),
+}
+
+POSITIVE = (
+    "kafka.partitions",
+    "kafka.replication",
+    "environment.envs",
+    "algorithm.n_step",
+    "algorithm.batch_size",
+    "algorithm.buffer_rows",
+    "algorithm.transitions_per_update",
+    "algorithm.updates_per_version",
+    "algorithm.target_interval",
+    "learner.version_window",
+    "learner.prefetch_chunks",
+    "client.chunk_steps",
+    "client.chunk_bytes",
+    "client.queue_bytes",
+    "telemetry.window_episodes",
+    "demo.clients",
+    "demo.evaluation_episodes",
+)
+
+
+def load_config(overrides: list[str] | None = None) -> PipelineConfig:
+    """Compose the configuration from ``conf/`` and Hydra overrides.
+
+    Args:
+        overrides: such as ``["algorithm=dqn", "client.seed=3", "+kafka.producer.linger.ms=20"]``.
+
+    Raises:
+        ConfigError: an override names an unknown setting (the nearest valid one is named), has the wrong type, or a
+            value is out of range.
+    """
+    ConfigStore.instance().store(name="schema", node=PipelineConfig)
+    GlobalHydra.instance().clear()
+    try:
+        with initialize_config_dir(config_dir=str(conf_folder().resolve()), version_base=None):
+            tree = compose("config", overrides=_open_mappings(overrides or []))
+        config = cast(PipelineConfig, OmegaConf.to_object(tree))
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(_explain(error, overrides or [])) from error
+    _check_ranges(tree)
+    return config
+
+
+def settings() -> dict[str, str]:
+    """Every setting's dotted name and its default, as text."""
+    tree = OmegaConf.structured(PipelineConfig)
+    return {name: str(OmegaConf.select(tree, name)) for name in _leaves(tree)}
+
+
+def to_dict(config: PipelineConfig) -> dict[str, Any]:
+    """The configuration as plain containers, for the manifest and the run folder."""
+    return cast(dict[str, Any], OmegaConf.to_container(OmegaConf.structured(config)))
+
+
+def from_dict(tree: dict[str, Any]) -> PipelineConfig:
+    """The reverse of :func:`to_dict`.
+
+    Raises:
+        ConfigError: the tree holds an unknown setting or a wrong type.
+    """
+    try:
+        merged = OmegaConf.merge(OmegaConf.structured(PipelineConfig), tree)
+        return cast(PipelineConfig, OmegaConf.to_object(merged))
+    except OmegaConfBaseException as error:
+        message = str(error).splitlines()[0]
+        raise ConfigError(f"The stored configuration does not fit this version: {message}") from error
+
+
+OPEN_MAPPINGS = ("kafka.producer", "kafka.consumer", "environment.kwargs")
+
+
+def _open_mappings(overrides: list[str]) -> list[str]:
+    """Let ``kafka.producer.linger.ms=20`` set the one librdkafka key ``linger.ms``."""
+    return [_as_mapping(override) for override in overrides]
+
+
+def _as_mapping(override: str) -> str:
+    name, equals, value = override.lstrip("+").partition("=")
+    for prefix in OPEN_MAPPINGS:
+        if equals and name.startswith(prefix + "."):
+            return f"+{prefix}={{{name[len(prefix) + 1 :]}: {value}}}"
+    return override
+
+
+def _leaves(node: Any, prefix: str = "") -> list[str]:
+    names: list[str] = []
+    for key in node:
+        name = f"{prefix}{key}"
+        child = OmegaConf.select(node, str(key))
+        names += _leaves(child, f"{name}.") if isinstance(child, DictConfig) and len(child) else [name]
+    return names
+
+
+def _explain(error: Exception, overrides: list[str]) -> str:
+    valid = [*settings(), *OPEN_MAPPINGS]
+    groups = sorted(path.name for path in conf_folder().iterdir() if path.is_dir())
+    for override in overrides:
+        name = override.lstrip("+~").partition("=")[0]
+        known = name in groups or any(v == name or v.startswith(name + ".") for v in valid)
+        if known or name.startswith(tuple(f"{prefix}." for prefix in OPEN_MAPPINGS)):
+            continue
+        near = difflib.get_close_matches(name, [*valid, *groups], n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]!r}?" if near else " `pipeline settings` lists what there is."
+        return f"There is no setting {name!r}.{hint}"
+    return "The configuration is refused: " + " ".join(str(error).split())
+
+
+def _check_ranges(tree: DictConfig) -> None:
+    for name, choices in CHOICES.items():
+        value = OmegaConf.select(tree, name)
+        if value not in choices:
+            raise ConfigError(f"{name}={value!r} is not one of {', '.join(choices)}.")
+    for name in POSITIVE:
+        value = OmegaConf.select(tree, name)
+        if value < 1:
+            raise ConfigError(f"{name}={value} must be at least 1.")

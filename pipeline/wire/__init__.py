@@ -1,0 +1,41 @@
+"""Avro encoding of all that is on the log, and the refusal of what should not be."""
+
+from pipeline.wire.chunks import DEFAULT_LIMITS, Limits, decode_chunk, encode_chunk
+from pipeline.wire.codec import MAX_BYTES, decode, encode
+from pipeline.wire.headers import RecordHeaders
+from pipeline.wire.records import (
+    Command,
+    DeadLetter,
+    Heartbeat,
+    ModelVersionRecord,
+    Position,
+    RunManifest,
+    TelemetryWindow,
+    decode_episode,
+    encode_episode,
+)
+from pipeline.wire.registry import Registry, Released, fingerprint, registry
+
+__all__ = [
+    "DEFAULT_LIMITS",
+    "MAX_BYTES",
+    "Command",
+    "DeadLetter",
+    "Heartbeat",
+    "Limits",
+    "ModelVersionRecord",
+    "Position",
+    "RecordHeaders",
+    "Registry",
+    "Released",
+    "RunManifest",
+    "TelemetryWindow",
+    "decode",
+    "decode_chunk",
+    "decode_episode",
+    "encode",
+    "encode_chunk",
+    "encode_episode",
+    "fingerprint",
+    "registry",
+]
