@@ -99,6 +99,8 @@ class AlgorithmConfig:
     """The algorithm: dqn."""
     hidden: list[int] = field(default_factory=lambda: [128, 128])
     """Widths of the hidden layers."""
+    huber_delta: float = 1.0
+    """TD error beyond which the loss grows linearly; 0: squared throughout."""
     double: bool = True
     """Double Q-learning (van Hasselt et al., 2016)."""
     n_step: int = 3

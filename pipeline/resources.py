@@ -1,7 +1,8 @@
-"""Where the files that ship beside the code are: in a checkout at its top level, in an installed copy inside the package.
+"""Where the files that ship beside the code are: in a checkout at its top level, in an installed
+copy inside the package.
 
-The wheel carries ``schemas/``, ``conf/`` and ``deploy/local/`` as ``pipeline/_data/…``, so that an installed copy needs
-no checkout.
+The wheel carries ``schemas/``, ``conf/`` and ``deploy/local/`` as ``pipeline/_data/…``, so that an
+installed copy needs no checkout.
 """
 
 from pathlib import Path

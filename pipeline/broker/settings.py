@@ -3,9 +3,10 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any
 
 from pipeline.errors import ConfigError
+from pipeline.secret import Secret
 
 _SENSITIVE = re.compile(r"password|secret|token|ssl\.key\.pem|oauth.*config", re.IGNORECASE)
 
@@ -49,40 +50,6 @@ COMMON_DEFAULTS: Mapping[str, Any] = {
 }
 
 
-class Secret:
-    """A string that does not show itself in a repr, a log line or a traceback."""
-
-    __slots__ = ("_value",)
-
-    def __init__(self, value: str) -> None:
-        self._value = value.rstrip("\r\n")
-
-    def reveal(self) -> str:
-        """The secret itself, without a trailing newline."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret('***')"
-
-    __str__ = __repr__
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Secret) and other._value == self._value
-
-    def __hash__(self) -> int:
-        return hash(self._value)
-
-    def __bool__(self) -> bool:
-        return bool(self._value)
-
-
-def as_secret(value: "Secret | str | None") -> Secret | None:
-    """``None`` and the empty string mean "no secret"."""
-    if value is None or isinstance(value, Secret):
-        return value or None
-    return Secret(value) if value else None
-
-
 def redact(options: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of librdkafka options that can be shown: what looks like a secret reads ``***``."""
     return {k: "***" if _SENSITIVE.search(k) else v for k, v in options.items()}
@@ -95,7 +62,7 @@ class BrokerSettings:
     Attributes:
         bootstrap_servers: ``host:port`` of one or more brokers, separated by commas.
         username: SASL user; ``None`` for a broker without authentication.
-        password: the user's password (a plain string is wrapped into a ``Secret``).
+        password: the user's password; a plain string is wrapped into a ``Secret``.
         security_protocol: ``plaintext``, ``ssl``, ``sasl_plaintext`` or ``sasl_ssl``; ``None``
             means ``sasl_ssl`` with a user and ``plaintext`` without one.
         sasl_mechanism: used when there is a user.
@@ -105,7 +72,7 @@ class BrokerSettings:
 
     bootstrap_servers: str
     username: str | None = None
-    password: Secret | str | None = None
+    password: str | None = None
     security_protocol: str | None = None
     sasl_mechanism: str = "SCRAM-SHA-512"
     ca_file: str | None = None
@@ -117,7 +84,8 @@ class BrokerSettings:
             raise ConfigError(
                 "the broker's address is empty; set kafka.bootstrap_servers to host:port"
             )
-        object.__setattr__(self, "password", as_secret(self.password))
+        if self.password is not None and not isinstance(self.password, Secret):
+            object.__setattr__(self, "password", Secret(self.password))
 
     @property
     def address(self) -> str:
@@ -146,7 +114,7 @@ def connection_options(settings: BrokerSettings) -> dict[str, Any]:
     if settings.username:
         options["sasl.mechanism"] = settings.sasl_mechanism
         options["sasl.username"] = settings.username
-        options["sasl.password"] = cast(Secret, settings.password or Secret("")).reveal()
+        options["sasl.password"] = str.__str__(settings.password or "")
     if settings.ca_file:
         options["ssl.ca.location"] = settings.ca_file
     return options

@@ -1,8 +1,8 @@
 """n-step transitions, computed by the reader from chunks of any actor.
 
-The return of the step at time t is r_t + γ r_{t+1} + … + γ^{k-1} r_{t+k-1}, where k is n, or less
-where the episode or what is known of it ends before. It bootstraps from the observation k steps
-later with discount γ^k, or 0 where the episode terminated there (Sutton and Barto, Reinforcement
+The return of the step at time t is r_t + g r_{t+1} + … + g^{k-1} r_{t+k-1}, where g is gamma and
+k is n, or less where the episode or what is known of it ends before. It bootstraps from the
+observation k steps later with discount g^k, or 0 where the episode terminated there (Sutton and Barto, Reinforcement
 Learning, 2nd ed., section 7.1; truncation bootstraps: Pardo et al. 2018, arXiv:1712.00378).
 """
 
@@ -17,7 +17,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.experience.chunk import Chunk, Ending
 from pipeline.experience.identity import Identity
 from pipeline.experience.layout import Layout
@@ -36,7 +36,7 @@ class Transitions:
         end: int64[T], row of the observation to bootstrap from; start < end <= start + n.
         columns: arrays of T rows by column name: action and extras of the step at `start`.
         reward: float32[T], the n-step return, without the bootstrap.
-        discount: float32[T], γ^k, or 0 after termination.
+        discount: float32[T], gamma^k, or 0 after termination.
         version_epoch: int64[T], epoch of the oldest version that acted in the window.
         version_number: int64[T], its number.
     """
@@ -101,11 +101,12 @@ class NStepReader:
     """Turns chunks into n-step transitions, in the order in which chunks are read.
 
     Every step of every chunk read becomes exactly one transition, now or, for the last n - 1
-    steps of an open segment, when its continuation is read: the same session's next chunk (its
-    sequence without a gap), with the same environment and episode, beginning at the next step.
-    Where the next chunk shows that the continuation is lost, the waiting steps are given out
-    with the shorter horizon, bootstrapping from the last observation known. The same happens
-    to the session that was heard of longest ago when there are more than `max_streams`.
+    steps of an open segment, when its continuation is read: a segment of the same session,
+    environment and episode that begins at the next step, with no gap in the session's sequence
+    in between. Where a chunk of the session shows that the continuation is lost, the waiting
+    steps are given out with the shorter horizon, bootstrapping from the last observation known.
+    The same happens to the session that was heard of longest ago when there are more than
+    `max_streams`, and to a session's longest waiting environments beyond `max_environments`.
 
     A chunk whose sequence is not above the session's newest is read by itself and leaves what
     waits as it is. Removing duplicates is the caller's part.
@@ -114,17 +115,24 @@ class NStepReader:
         n: steps in a window, at least 1.
         gamma: discount per step, 0 to 1.
         max_streams: sessions that may have steps waiting.
+        max_environments: sub-environments of one session that may have steps waiting.
+
+    Raises:
+        ConfigError: a figure is out of range.
     """
 
-    def __init__(self, n: int, gamma: float, max_streams: int = 4096) -> None:
-        if n < 1 or not 0.0 <= gamma <= 1.0 or max_streams < 1:
-            raise ValueError(
-                f"n is {n}, gamma {gamma}, max_streams {max_streams}; expected n >= 1, "
-                "0 <= gamma <= 1, max_streams >= 1"
+    def __init__(
+        self, n: int, gamma: float, max_streams: int = 4096, max_environments: int = 4096
+    ) -> None:
+        if n < 1 or not 0.0 <= gamma <= 1.0 or max_streams < 1 or max_environments < 1:
+            raise ConfigError(
+                f"n-step reader: n is {n}, gamma {gamma}, max_streams {max_streams}, "
+                f"max_environments {max_environments}; expected gamma in 0 … 1, all others >= 1"
             )
         self.n = n
         self.gamma = gamma
         self.max_streams = max_streams
+        self.max_environments = max_environments
         self._streams: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
 
     @property
@@ -202,6 +210,8 @@ class NStepReader:
             if steps is not None:
                 next_step = firsts[index] + int(segments.length[index])
                 stream.tails[environment] = _Tail(episodes[index], next_step, steps)
+        while len(stream.tails) > self.max_environments:
+            assembly.flush(stream.tails.pop(next(iter(stream.tails))).steps)
 
     def state(self) -> dict[str, NDArray[Any]]:
         """All that waits, as plain arrays by name, for a checkpoint.
@@ -245,9 +255,8 @@ class NStepReader:
                 )
             self._streams = _streams_from(index["streams"], state)
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(f"the waiting steps in the checkpoint are damaged: {error}") from (
-                error
-            )
+            detail = f"the waiting steps in the checkpoint are damaged: {error}"
+            raise CheckpointError(detail) from error
 
 
 class _Assembly:
@@ -310,8 +319,8 @@ class _Assembly:
         step = np.repeat(np.array([p.step for p in pieces], np.int64), emitted) + ordinal
         terminated = np.repeat(np.array([p.terminated for p in pieces], np.bool_), emitted)
 
-        rewards = joined.columns["reward"]
-        total = rewards[step].astype(np.float64)
+        rewards = joined.columns["reward"].astype(np.float64)
+        total = rewards[step]
         keys = joined.keys[step]
         for ahead in range(1, self._n):
             # Past the horizon the window's last step stands in, with weight 0.
@@ -359,10 +368,10 @@ class _Assembly:
 def _join(parts: list[_Steps]) -> _Steps:
     if len(parts) == 1:
         return parts[0]
-    first = parts[0]
+    observations, columns = parts[0].observations, parts[0].columns
     return _Steps(
-        {name: np.concatenate([p.observations[name] for p in parts]) for name in first.observations},
-        {name: np.concatenate([p.columns[name] for p in parts]) for name in first.columns},
+        {name: np.concatenate([p.observations[name] for p in parts]) for name in observations},
+        {name: np.concatenate([p.columns[name] for p in parts]) for name in columns},
         np.concatenate([p.keys for p in parts]),
     )
 

@@ -22,8 +22,9 @@ from numpy.typing import NDArray
 from pipeline.errors import SpaceError
 
 DTYPES = frozenset(
-    ("bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
-    + ("float16", "float32", "float64")
+    """
+    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64
+    """.split()
 )
 """Names of the dtypes that a column may have; on the wire always little-endian."""
 
@@ -370,7 +371,7 @@ def _bounds_from_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) 
     numbers = [_number(item) for item in items]
     array = np.asarray(numbers, dtype=dtype)
     if not isinstance(value, list):
-        return np.broadcast_to(array[0], shape).copy()
+        return np.broadcast_to(array, shape).copy()
     return array.reshape(shape)
 
 

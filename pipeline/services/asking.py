@@ -31,7 +31,8 @@ def broker_answers(address: str) -> bool:
         address: ``host:port``.
     """
     host, _, port = address.rpartition(":")
-    # Header: key, version, correlation id, no client id. Body: an array of no topics (version 1: none, not all).
+    # Header: key, version, correlation id, no client id. Body: an array of no topics (version 1:
+    # none, not all).
     request = struct.pack(">hhihi", _METADATA, _METADATA_VERSION, 1, -1, 0)
     try:
         with socket.create_connection((host, int(port)), _ASK_SECONDS) as connection:

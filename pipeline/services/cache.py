@@ -1,7 +1,8 @@
 """What the local services are made of, fetched once per machine.
 
-The cache is ``$PIPELINE_CACHE``, else the platform's folder for user caches. An entry is there whole or not at all: it is
-made in a temporary folder and renamed, and a file lock keeps two processes from making it twice.
+The cache is ``$PIPELINE_CACHE``, else the platform's folder for user caches. An entry is there
+whole or not at all: it is made in a temporary folder and renamed, and a file lock keeps two
+processes from making it twice.
 """
 
 import contextlib

@@ -43,6 +43,7 @@ log.cleaner.dedupe.buffer.size=16777216
 """
 
 _LOGGING = """\
+shutdownHook=disable
 appender.console.type=Console
 appender.console.name=console
 appender.console.layout.type=PatternLayout
@@ -83,13 +84,13 @@ class LocalKafka(Service):
     def __init__(self, folder: Path, log: Path, port: int | None = None) -> None:
         super().__init__("Kafka", log, READY_SECONDS)
         self._folder = folder
-        self._port = free_port(port)
+        self.port = free_port(port)
         self._controller_port = free_port()
 
     @property
     def address(self) -> str:
         """The bootstrap address, ``host:port``."""
-        return f"{HOST}:{self._port}"
+        return f"{HOST}:{self.port}"
 
     def answers(self) -> bool:
         """Whether the broker answers and counts itself among the live ones."""
@@ -98,14 +99,18 @@ class LocalKafka(Service):
     def prepare(self) -> Command:
         """Write the settings, and format the storage on first use."""
         self._format()
-        return Command(self._java("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(self._properties)))
+        return Command(
+            self._java(
+                "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(self._properties)
+            )
+        )
 
     def _format(self) -> None:
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
         settings = _PROPERTIES.format(
             host=HOST,
-            port=self._port,
+            port=self.port,
             controller_port=self._controller_port,
             data=data.as_posix(),
             max_message_bytes=MAX_MESSAGE_BYTES,
@@ -116,7 +121,10 @@ class LocalKafka(Service):
             return
         cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
-        run_tool(self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *tool), "Formatting Kafka's storage")
+        run_tool(
+            self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *tool),
+            "Formatting Kafka's storage",
+        )
 
     def _java(self, *arguments: str) -> list[str]:
         logging = f"-Dlog4j2.configurationFile={self._logging}"
@@ -143,7 +151,8 @@ def _pom() -> Path:
 
 def _resolve(folder: Path) -> None:
     find_java()
-    # Maven writes a `target` folder beside the pom it is given, and an installed copy's folder may be read-only.
+    # Maven writes a `target` folder beside the pom it is given, and an installed copy's folder may
+    # be read-only.
     pom = folder / "pom.xml"
     shutil.copyfile(_pom(), pom)
     goal = ["dependency:copy-dependencies", "-DincludeScope=runtime", f"-DoutputDirectory={folder}"]

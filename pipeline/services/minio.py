@@ -41,24 +41,26 @@ class LocalMinio(Service):
         port: where it is free; None takes any.
     """
 
-    def __init__(self, folder: Path, log: Path, access_key: str, secret_key: str, port: int | None = None) -> None:
+    def __init__(
+        self, folder: Path, log: Path, access_key: str, secret_key: str, port: int | None = None
+    ) -> None:
         super().__init__("MinIO", log, READY_SECONDS)
         self._folder = folder
         self._access_key = access_key
         self._secret_key = secret_key
-        self._port = free_port(port)
+        self.port = free_port(port)
 
     @property
     def address(self) -> str:
         """The S3 endpoint, ``host:port``, without TLS."""
-        return f"{HOST}:{self._port}"
+        return f"{HOST}:{self.port}"
 
     def answers(self) -> bool:
         """Whether the server says that it is ready for requests."""
         return http_answers(self.address, "/minio/health/ready")
 
     def prepare(self) -> Command:
-        """Make the folder of the objects; the credentials go by the environment, which other users cannot read."""
+        """Make the folder of the objects; the credentials go by the environment."""
         self._folder.mkdir(parents=True, exist_ok=True)
         return Command(
             [str(fetch_minio()), "server", str(self._folder), "--address", self.address, "--quiet"],

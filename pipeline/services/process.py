@@ -100,7 +100,8 @@ class Service(ABC):
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env={**os.environ, **command.environment},
-                # Its own group, so that Ctrl-C in a terminal leaves the order of shutdown to this process.
+                # Its own group, so that Ctrl-C in a terminal leaves the order of shutdown to this
+                # process.
                 start_new_session=True,
             )
 
@@ -115,10 +116,13 @@ class Service(ABC):
             if not self.alive:
                 raise ServiceError(f"{self.name} ended while it was starting. {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise ServiceError(f"{self.name} did not answer within {self._ready_seconds:g} s. {self._log_tail()}")
+                raise ServiceError(
+                    f"{self.name} did not answer within {self._ready_seconds:g} s. "
+                    f"{self._log_tail()}"
+                )
             time.sleep(POLL_SECONDS)
 
-    def stop(self, timeout: float = 20.0) -> None:
+    def stop(self, timeout: float = 30.0) -> None:
         """End the server: SIGTERM, then SIGKILL after ``timeout`` seconds."""
         if self._guard is None:
             return

@@ -1,0 +1,56 @@
+# Each target does its own set-up: on a fresh machine only Python, make and the package registries are needed.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+ifeq ($(OS),Windows_NT)
+BIN := $(VENV)/Scripts
+else
+BIN := $(VENV)/bin
+endif
+STAMP := $(VENV)/installed-from-lock
+
+.PHONY: help demo test check bench lock clean
+
+help:
+	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
+	@echo "make test    every test, against real Kafka and MinIO (ARGS=... go to pytest)"
+	@echo "make check   lint, format, types and import directions"
+	@echo "make bench   the benchmarks (ARGS=... choose among them)"
+	@echo "make lock    resolve the dependencies of pyproject.toml anew"
+
+# The stamp is written last: an install that was cut short starts over.
+$(STAMP): requirements/dev.txt pyproject.toml
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/dev.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+demo: $(STAMP)
+	$(BIN)/pipeline demo $(ARGS)
+
+test: $(STAMP)
+	$(BIN)/python -m pipeline.services fetch --kind local --optional
+	$(BIN)/python -m pytest $(ARGS)
+
+check: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks $(ARGS)
+
+UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+	--generate-hashes --no-emit-index-url --no-header --no-annotate --strip-extras
+
+# One lock for every platform: markers tell what only some of them need.
+lock: $(STAMP)
+	$(UV_COMPILE) --extra dev --output-file requirements/dev.txt
+	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/runtime.txt
+
+clean:
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache

@@ -1,0 +1,120 @@
+"""The runs topic: a learner announces its run there, everybody else finds it."""
+
+import logging
+import time
+
+from pipeline.broker.producer import Delivery, Producer
+from pipeline.broker.reader import LogReader
+from pipeline.broker.settings import BrokerSettings
+from pipeline.broker.topics import Topics, runs_topic
+from pipeline.errors import InvalidRecordError, RunNotFoundError, UnknownTopicError
+from pipeline.wire import RunManifest
+
+logger = logging.getLogger("pipeline.broker")
+
+
+def publish_manifest(
+    producer: Producer, topics: Topics, manifest: RunManifest, timeout: float = 10.0
+) -> Delivery:
+    """Announce a run, or its new state, and wait until the broker has it.
+
+    Raises:
+        DeliveryError, BrokerUnreachableError, UnknownTopicError: see ``Producer.send_and_wait``.
+    """
+    return producer.send_and_wait(
+        topics.runs, manifest.encode(), key=manifest.run, timeout=timeout
+    )
+
+
+def list_runs(
+    settings: BrokerSettings, namespace: str, timeout: float = 10.0
+) -> list[RunManifest]:
+    """Newest manifest of every run of a namespace, oldest run first; empty without a runs topic.
+
+    Raises:
+        BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+    """
+    runs: dict[str, RunManifest] = {}
+    reader = LogReader(settings, runs_topic(namespace))
+    try:
+        _read(reader, runs, timeout, first_wait=0.0)
+    except UnknownTopicError:
+        return []
+    finally:
+        reader.close()
+    return sorted(runs.values(), key=lambda manifest: manifest.created_ms)
+
+
+def find_run(
+    settings: BrokerSettings, namespace: str, run: str | None = None, timeout: float = 10.0
+) -> RunManifest:
+    """The manifest of a run, waited for if it is not there yet.
+
+    Args:
+        run: its name, whatever its state; ``None``: the newest that is running.
+        timeout: seconds; a learner that starts at the same time has that long to announce itself.
+
+    Raises:
+        RunNotFoundError: there is no such run; names those that there are.
+        BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+    """
+    deadline = time.monotonic() + timeout
+    runs: dict[str, RunManifest] = {}
+    reader = LogReader(settings, runs_topic(namespace))
+    try:
+        _read(reader, runs, timeout, first_wait=timeout)
+        while True:
+            found = _choose(runs, run)
+            if found is not None:
+                return found
+            left = deadline - time.monotonic()
+            if left <= 0:
+                break
+            _note(reader.poll(1000, min(0.2, left)), runs)
+    except UnknownTopicError:
+        pass  # a topic without records says the same
+    finally:
+        reader.close()
+    raise RunNotFoundError(_not_found(settings.address, namespace, run, runs, timeout))
+
+
+def _read(
+    reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float
+) -> None:
+    # A missing topic is waited for only where a run is; an address is always given the whole time.
+    if first_wait == 0.0:
+        reader.open(min(timeout, 2.0))
+    else:
+        reader.open(first_wait)
+    _note(reader.read_to_end(timeout), runs)
+
+
+def _note(records: list, runs: dict[str, RunManifest]) -> None:  # type: ignore[type-arg]
+    for record in records:
+        if not record.value:
+            continue
+        try:
+            manifest = RunManifest.decode(record.value)
+        except InvalidRecordError as exc:
+            logger.warning("%s[%d]@%d is no manifest: %s", *record.place, record.offset, exc)
+            continue
+        runs[manifest.run] = manifest
+
+
+def _choose(runs: dict[str, RunManifest], run: str | None) -> RunManifest | None:
+    if run is not None:
+        return runs.get(run)
+    running = [manifest for manifest in runs.values() if manifest.state == "running"]
+    return max(running, key=lambda manifest: manifest.created_ms, default=None)
+
+
+def _not_found(
+    address: str, namespace: str, run: str | None, runs: dict[str, RunManifest], timeout: float
+) -> str:
+    newest = sorted(runs.values(), key=lambda manifest: -manifest.created_ms)[:10]
+    there = ", ".join(f"{m.run} ({m.state})" for m in newest) or "none"
+    wanted = f"run {run!r}" if run is not None else "running run"
+    return (
+        f"no {wanted} in namespace {namespace!r} at {address} (waited {timeout:.1f} s); runs there: "
+        f"{there}; start one with `pipeline learner`, or name one with run=NAME"
+    )

@@ -1,0 +1,27 @@
+"""Prometheus metrics of the learner, on loopback."""
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+
+
+class LearnerMetrics:
+    """The learner's gauges and counters, in a registry of their own.
+
+    Args:
+        port: served on 127.0.0.1; 0 serves nothing and leaves :attr:`enabled` False.
+    """
+
+    def __init__(self, port: int) -> None:
+        self.enabled = port > 0
+        registry = CollectorRegistry()
+        self.accepted = Counter("pipeline_accepted_transitions", "Transitions inserted.", registry=registry)
+        self.rejected = Counter("pipeline_rejected_records", "Records refused.", ["reason"], registry=registry)
+        self.duplicates = Counter("pipeline_duplicate_records", "Records seen before.", registry=registry)
+        self.expired = Counter("pipeline_expired_offsets", "Offsets the log did not show.", registry=registry)
+        self.updates = Counter("pipeline_updates", "Train steps.", registry=registry)
+        self.version = Gauge("pipeline_version", "Newest version number.", registry=registry)
+        self.buffer = Gauge("pipeline_buffer_transitions", "Transitions in the replay buffer.", registry=registry)
+        self.actors = Gauge("pipeline_sessions", "Sessions heard of.", registry=registry)
+        self.update_seconds = Gauge("pipeline_update_seconds", "Time of the last train step.", registry=registry)
+        self.publish_seconds = Gauge("pipeline_publish_seconds", "Time to hand a version over.", registry=registry)
+        if self.enabled:
+            start_http_server(port, addr="127.0.0.1", registry=registry)

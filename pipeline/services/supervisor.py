@@ -1,0 +1,296 @@
+"""Starts a broker and a store together, writes down where they are, and ends them together.
+
+The folder of the services holds ``services.json`` (addresses and credentials, mode 0600) while they
+answer, ``logs/`` and ``data/``. A lock on the folder, held by the supervising process as long as it
+lives, keeps a second one out and tells ``down`` when it has gone.
+"""
+
+import contextlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Generator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from pipeline.errors import ServiceError
+from pipeline.services.embedded import EmbeddedServices
+from pipeline.services.kafka import LocalKafka
+from pipeline.services.minio import LocalMinio
+from pipeline.services.process import POLL_SECONDS, Service
+
+KINDS = ("embedded", "local")
+STOP_SECONDS = 90.0
+LOCK_SECONDS = 2.0
+ASK_SECONDS = 0.1
+
+
+@dataclass(frozen=True)
+class Addresses:
+    """Where the services are: what ``services.json`` holds.
+
+    Attributes:
+        kind: embedded or local.
+        pid: the supervising process.
+        bootstrap_servers: the broker, ``host:port``.
+        endpoint: the store, ``host:port``, without TLS.
+        access_key: the store's user, made anew at every start.
+        secret_key: the store's password; not shown in ``repr``.
+    """
+
+    kind: str
+    pid: int
+    bootstrap_servers: str
+    endpoint: str
+    access_key: str
+    secret_key: str
+
+    def __repr__(self) -> str:
+        where = f"bootstrap_servers={self.bootstrap_servers!r}, endpoint={self.endpoint!r}"
+        return f"Addresses(kind={self.kind!r}, pid={self.pid}, {where}, secret_key='***')"
+
+
+class Services:
+    """A running broker and store; made by :func:`running_services`.
+
+    Attributes:
+        folder: data, logs and addresses.
+        addresses: where they are.
+    """
+
+    def __init__(self, folder: Path, addresses: Addresses, parts: dict[str, Service]) -> None:
+        self.folder = folder
+        self.addresses = addresses
+        self._parts = parts
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """The broker's ``host:port``."""
+        return self.addresses.bootstrap_servers
+
+    @property
+    def endpoint(self) -> str:
+        """The store's ``host:port``."""
+        return self.addresses.endpoint
+
+    @property
+    def kafka(self) -> Service:
+        """The local Kafka, to be stopped, killed, paused and started again.
+
+        Raises:
+            ServiceError: the services are embedded ones, which forget everything when they stop.
+        """
+        return self._part("kafka")
+
+    @property
+    def minio(self) -> Service:
+        """The local MinIO, to be stopped, killed, paused and started again.
+
+        Raises:
+            ServiceError: the services are embedded ones, which forget everything when they stop.
+        """
+        return self._part("minio")
+
+    def ended(self) -> list[str]:
+        """The names of services whose process has ended."""
+        return [part.name for part in self._parts.values() if not part.alive]
+
+    def _part(self, name: str) -> Service:
+        if name not in self._parts:
+            raise ServiceError(
+                f"There is no {name} of its own among the {self.addresses.kind} services."
+            )
+        return self._parts[name]
+
+
+@contextlib.contextmanager
+def running_services(
+    kind: str, folder: Path | str, *, keep_data: bool = True
+) -> Generator[Services]:
+    """Broker and store, running as long as the block: started in order, ready on entry, ended on
+    exit.
+
+    They also end when this process does, in whatever way.
+
+    Args:
+        kind: embedded or local.
+        folder: for data, logs and addresses; made where it is missing.
+        keep_data: whether the data stay for the next start; embedded services keep none.
+
+    Raises:
+        ServiceError: services already run in the folder, or one did not start; the message holds
+        the end of its log. MissingToolError: Java, Maven or Go is needed and not installed.
+    """
+    folder = Path(folder).resolve()
+    if kind not in KINDS:
+        raise ServiceError(
+            f"There are no {kind!r} services to start: choose one of {', '.join(KINDS)}."
+        )
+    folder.mkdir(parents=True, exist_ok=True)
+    with _supervising(folder):
+        parts: dict[str, Service] = {}
+        try:
+            yield _start(kind, folder, parts)
+        finally:
+            (folder / "services.json").unlink(missing_ok=True)
+            # Against the order of the start.
+            for part in reversed(parts.values()):
+                part.stop()
+            if not keep_data:
+                shutil.rmtree(folder / "data", ignore_errors=True)
+
+
+def status(folder: Path | str) -> Addresses | None:
+    """Where the services of the folder are, or None where none run."""
+    folder = Path(folder).resolve()
+    if _supervisor(folder) is None:
+        return None
+    with contextlib.suppress(OSError, ValueError, TypeError):
+        return Addresses(**json.loads((folder / "services.json").read_text()))
+    return None
+
+
+def start_detached(kind: str, folder: Path | str) -> Addresses:
+    """Start the services under a supervising process of their own and return once they answer.
+
+    Raises:
+        ServiceError: they did not start; the message holds what the supervising process said.
+    """
+    folder = Path(folder).resolve()
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    log = folder / "logs" / "supervisor.log"
+    command = [
+        sys.executable,
+        "-m",
+        "pipeline.services",
+        "up",
+        "--kind",
+        kind,
+        "--folder",
+        str(folder),
+    ]
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+        )
+    while True:
+        addresses = status(folder)
+        if addresses is not None and addresses.pid == process.pid:
+            return addresses
+        if process.poll() is not None:
+            raise ServiceError(
+                f"The {kind} services did not start. {log.read_text(errors='replace').strip()}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def down(folder: Path | str, timeout: float = STOP_SECONDS) -> bool:
+    """End the services of the folder and wait until they have ended.
+
+    Returns:
+        Whether any ran.
+
+    Raises:
+        ServiceError: they still run after ``timeout`` seconds.
+    """
+    folder = Path(folder).resolve()
+    pid = _supervisor(folder)
+    if pid is None:
+        return False
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + timeout
+    while _supervisor(folder) is not None:
+        if time.monotonic() > deadline:
+            raise ServiceError(
+                f"The services in {folder} still run after {timeout:g} s (process {pid})."
+            )
+        time.sleep(POLL_SECONDS)
+    return True
+
+
+def _start(kind: str, folder: Path, parts: dict[str, Service]) -> Services:
+    access_key, secret_key = secrets.token_hex(10), secrets.token_hex(20)
+    logs, data = folder / "logs", folder / "data"
+    if kind == "embedded":
+        both = EmbeddedServices(data / "embedded", logs / "embedded.log")
+        parts["embedded"] = both
+        both.start()
+        broker, store = both.broker, both.store
+    else:
+        # The ports of the last start, where they are free: what a run's manifest says then stays
+        # true.
+        ports = _read_ports(data)
+        minio = LocalMinio(
+            data / "minio", logs / "minio.log", access_key, secret_key, ports.get("minio")
+        )
+        kafka = LocalKafka(data / "kafka", logs / "kafka.log", ports.get("kafka"))
+        parts.update(minio=minio, kafka=kafka)
+        for part in parts.values():
+            part.launch()
+        for part in parts.values():
+            part.wait_ready()
+        broker, store = kafka.address, minio.address
+        (data / "ports.json").write_text(json.dumps({"kafka": kafka.port, "minio": minio.port}))
+    addresses = Addresses(kind, os.getpid(), broker, store, access_key, secret_key)
+    _write_private(folder / "services.json", json.dumps(asdict(addresses), indent=2))
+    return Services(folder, addresses, parts)
+
+
+def _read_ports(data: Path) -> dict[str, int]:
+    with contextlib.suppress(OSError, ValueError):
+        read: Any = json.loads((data / "ports.json").read_text())
+        return {name: int(port) for name, port in read.items()}
+    return {}
+
+
+def _write_private(path: Path, text: str) -> None:
+    part = path.with_suffix(".part")
+    part.unlink(missing_ok=True)
+    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    part.replace(path)
+
+
+@contextlib.contextmanager
+def _supervising(folder: Path) -> Generator[None]:
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.01)
+    except Timeout:
+        raise ServiceError(
+            f"Services already run in {folder}; `pipeline services down` ends them."
+        ) from None
+    try:
+        (folder / "supervisor.pid").write_text(str(os.getpid()))
+        yield
+    finally:
+        (folder / "supervisor.pid").unlink(missing_ok=True)
+        lock.release()
+
+
+def _supervisor(folder: Path) -> int | None:
+    """The supervising process of the folder, or None where nobody holds its lock."""
+    if not folder.is_dir():
+        return None
+    lock = FileLock(folder / "lock")
+    try:
+        lock.acquire(timeout=ASK_SECONDS, poll_interval=0.01)
+    except Timeout:
+        # Whoever else asks lets go at once: a lock that stays taken is the supervising process's.
+        with contextlib.suppress(OSError, ValueError):
+            return int((folder / "supervisor.pid").read_text())
+        return None
+    # What a killed supervising process left would mislead whoever reads it.
+    (folder / "supervisor.pid").unlink(missing_ok=True)
+    (folder / "services.json").unlink(missing_ok=True)
+    lock.release()
+    return None

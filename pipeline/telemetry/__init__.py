@@ -1,0 +1,1 @@
+"""The stream processor: episodes in, moving averages, windows, figure and metrics out."""
