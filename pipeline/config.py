@@ -4,7 +4,11 @@ The dataclasses are Hydra structured configs: the files under ``conf/`` give the
 misspelt key or a wrong type is refused at launch, with the nearest valid name.
 """
 
+import ast
 import difflib
+import inspect
+import itertools
+import sys
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -356,7 +360,8 @@ def _explain(error: Exception, overrides: list[str]) -> str:
         near = difflib.get_close_matches(name, [*valid, *groups], n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]!r}?" if near else " `pipeline settings` lists what there is."
         return f"There is no setting {name!r}.{hint}"
-    return "The configuration is refused: " + " ".join(str(error).split())
+    reasons = [str(error)] + ([str(error.__cause__).splitlines()[0]] if error.__cause__ else [])
+    return "The configuration is refused: " + " ".join(" ".join(reasons).split())
 
 
 def _check_ranges(tree: DictConfig) -> None:
@@ -368,3 +373,24 @@ def _check_ranges(tree: DictConfig) -> None:
         value = OmegaConf.select(tree, name)
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1.")
+
+
+def documentation() -> dict[str, str]:
+    """The sentence under each setting, by dotted name; read from this module's source."""
+    module = ast.parse(inspect.getsource(sys.modules[__name__]))
+    classes = {node.name: node for node in module.body if isinstance(node, ast.ClassDef)}
+    return _documentation_of(classes, "PipelineConfig", "")
+
+
+def _documentation_of(classes: dict[str, ast.ClassDef], name: str, prefix: str) -> dict[str, str]:
+    texts: dict[str, str] = {}
+    body = classes[name].body
+    for statement, following in itertools.pairwise(body):
+        if not isinstance(statement, ast.AnnAssign) or not isinstance(statement.target, ast.Name):
+            continue
+        dotted = f"{prefix}{statement.target.id}"
+        if isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+            texts[dotted] = str(following.value.value)
+        if isinstance(statement.annotation, ast.Name) and statement.annotation.id in classes:
+            texts |= _documentation_of(classes, statement.annotation.id, f"{dotted}.")
+    return texts

@@ -1,8 +1,7 @@
 """From the configuration to addresses and credentials: the one place that decides where broker and store are."""
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -11,7 +10,7 @@ import yaml
 from pipeline.broker import BrokerSettings, Topics
 from pipeline.config import PipelineConfig
 from pipeline.errors import ConfigError
-from pipeline.secret import Secret
+from pipeline.services import status
 from pipeline.weights import StoreSettings
 from pipeline.wire import RunManifest
 
@@ -68,7 +67,7 @@ def connect(config: PipelineConfig) -> Connection:
     broker = BrokerSettings(
         bootstrap_servers=bootstrap,
         username=cast(str | None, kafka.get("username")),
-        password=Secret(str(kafka["password"])) if "password" in kafka else None,
+        password=str(kafka["password"]) if "password" in kafka else None,
         producer=config.kafka.producer,
         consumer=config.kafka.consumer,
     )
@@ -77,17 +76,12 @@ def connect(config: PipelineConfig) -> Connection:
         StoreSettings(
             endpoint=endpoint,
             access_key=str(store.get("access_key", services.get("access_key", ""))),
-            secret_key=Secret(str(store.get("secret_key", services.get("secret_key", "")))),
+            secret_key=str(store.get("secret_key", services.get("secret_key", ""))),
             bucket=config.store.bucket,
             secure=config.store.secure,
             region=config.store.region,
         ),
     )
-
-
-def topics_of(config: PipelineConfig, run: str) -> Topics:
-    """The run's topic names."""
-    return Topics(config.namespace, run)
 
 
 def _section(tree: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -110,7 +104,5 @@ def _read_secret(path: str) -> Mapping[str, Any]:
 
 
 def _read_services(folder: str) -> Mapping[str, Any]:
-    path = Path(folder) / "services.json"
-    if not path.exists():
-        return {}
-    return cast(Mapping[str, Any], json.loads(path.read_text()))
+    running = status(folder)
+    return {} if running is None else asdict(running)

@@ -15,8 +15,7 @@ from pipeline.experience import Layout, flatten
 
 
 class Agent:
-    """Chooses actions epsilon-greedily from a network's action values, for a vector of
-    environments at once. Runs on the CPU.
+    """Chooses actions epsilon-greedily for a vector of environments at once, on the CPU.
 
     For small networks let torch use one thread (``torch.set_num_threads(1)``) in the process that
     acts: waking others costs more than the product itself.
@@ -28,7 +27,7 @@ class Agent:
         Args:
             layout: the run's columns; the action space has to be Discrete.
             settings: shape of the network, as the learner's.
-            seed: seed of the initial weights.
+            seed: seed of the initial weights and of exploration.
 
         Raises:
             SpaceError: the spaces are none that a network here reads.
@@ -40,6 +39,7 @@ class Agent:
         self._dtype = layout.action[0].dtype
         self._network = build_network(layout, settings, seed).requires_grad_(False)
         self._tensors: dict[str, Tensor] = dict(self._network.state_dict())
+        self._rng = np.random.Generator(np.random.PCG64(seed))
 
     @property
     def parameters_nbytes(self) -> int:
@@ -83,27 +83,36 @@ class Agent:
             return self._network(tensors).numpy()
 
     def act_columns(
-        self, columns: Mapping[str, NDArray[Any]], epsilon: float, rng: np.random.Generator
+        self,
+        columns: Mapping[str, NDArray[Any]],
+        epsilon: float = 0.0,
+        rng: np.random.Generator | None = None,
     ) -> NDArray[Any]:
         """Actions for observations that are already flattened into columns.
 
         Args:
             columns: observation columns by name, each (B, *column.shape).
             epsilon: probability of a uniformly random action, for each of the B on its own; at 0
-                the actions are greedy and ``rng`` is not used.
-            rng: where randomness comes from.
+                the actions are greedy and nothing random is drawn.
+            rng: where randomness comes from; None: the agent's own generator.
 
         Returns:
             Actions of the action space, (B,) of its dtype. Ties go to the lowest action.
         """
         actions = self.values(columns).argmax(axis=1)
         if epsilon > 0:
+            rng = self._rng if rng is None else rng
             explore = rng.random(len(actions)) < epsilon
             random = rng.integers(0, self._count, len(actions))
             actions = np.where(explore, random, actions)
         return (actions + self._first_action).astype(self._dtype, copy=False)
 
-    def act(self, observations: Any, epsilon: float, rng: np.random.Generator) -> NDArray[Any]:
+    def act(
+        self,
+        observations: Any,
+        epsilon: float = 0.0,
+        rng: np.random.Generator | None = None,
+    ) -> NDArray[Any]:
         """Actions for a batch of observations as a Gymnasium vector environment gives them.
 
         Args:

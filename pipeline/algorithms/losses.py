@@ -91,14 +91,10 @@ def double_q_loss(
     delta: float = 1.0,
 ) -> Tensor:
     """Huber loss of ``double_q_learning``, a scalar; arguments as there."""
-    return huber(
-        double_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t_value, q_t_selector), delta
-    )
+    return huber(double_q_learning(q_tm1, a_tm1, r_t, discount_t, q_t_value, q_t_selector), delta)
 
 
-def _check(
-    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, **q_t: Tensor
-) -> None:
+def _check(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, **q_t: Tensor) -> None:
     if q_tm1.ndim != 2:
         raise LearnerError(
             f"loss: q_tm1 has shape {tuple(q_tm1.shape)}, but has to be (batch, actions)"

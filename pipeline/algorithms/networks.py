@@ -145,5 +145,7 @@ def _leaves(name: str, space: gym.Space[Any]) -> Iterator[_Leaf]:
             scale = 1 / 255 if space.dtype == np.uint8 else 1.0
             yield _Leaf(name, int(np.prod(space.shape)), scale=scale)
         case _:
-            raise SpaceError(f"network: the observation column {name!r} is a {space}, which no "
-                             "network here reads; use Box, Discrete, MultiDiscrete, MultiBinary")
+            raise SpaceError(
+                f"network: the observation column {name!r} is a {space}, which no "
+                "network here reads; use Box, Discrete, MultiDiscrete, MultiBinary"
+            )

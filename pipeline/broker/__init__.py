@@ -14,6 +14,7 @@ from pipeline.broker.topics import (
     check_topics,
     ensure_topics,
     runs_topic,
+    specs,
 )
 
 __all__ = [
@@ -32,4 +33,5 @@ __all__ = [
     "list_runs",
     "publish_manifest",
     "runs_topic",
+    "specs",
 ]

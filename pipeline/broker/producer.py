@@ -1,7 +1,7 @@
 """Appending records to the log: idempotent, bounded in bytes, and honest about the link."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import TracebackType
@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError, KafkaException, Message
 from pipeline.broker.client import metadata, translate
 from pipeline.broker.logs import LinkMonitor, LinkState, RateLimitedLog, explain
 from pipeline.broker.settings import BrokerSettings, producer_options
+from pipeline.broker.topics import fixed_partition
 from pipeline.errors import BrokerError, DeliveryError, PipelineError, QueueFullError
 
 Headers = Sequence[tuple[str, bytes]]
@@ -108,7 +109,7 @@ class Producer:
         partition: int | None = None,
         on_delivery: Callable[[Delivery], None] | None = None,
     ) -> None:
-        """Queue one record; returns at once.
+        """Queue one record; returns at once. Versions and commands go to partition 0.
 
         Raises:
             QueueFullError: the queue is full; nothing was queued. Poll and try again.
@@ -116,6 +117,8 @@ class Producer:
         """
         if self._closed:
             raise BrokerError(f"the producer to {self._address} is closed")
+        if partition is None:
+            partition = fixed_partition(topic)
 
         def delivered(error: KafkaError | None, message: Message) -> None:
             if error is None:
@@ -143,7 +146,7 @@ class Producer:
             raise translate(exc, self._address, doing="sending a record", topic=topic) from exc
 
     def poll(self, timeout: float = 0.0) -> int:
-        """Serve callbacks, waiting at most ``timeout`` seconds for the first; how many there were."""
+        """Serve callbacks, waiting at most ``timeout`` seconds for the first; their number."""
         return self._producer.poll(timeout)
 
     def flush(self, timeout: float = 10.0) -> int:
@@ -207,7 +210,7 @@ class Producer:
                     raise translate(exc, self._address, doing="claiming a run") from exc
 
     @contextmanager
-    def transaction(self, timeout: float = 15.0) -> Iterator[None]:
+    def transaction(self, timeout: float = 15.0) -> Generator[None]:
         """Everything sent inside becomes visible at once when the block ends, or never.
 
         Raises:

@@ -4,7 +4,7 @@ import logging
 import time
 
 from pipeline.broker.producer import Delivery, Producer
-from pipeline.broker.reader import LogReader
+from pipeline.broker.reader import LogReader, Record
 from pipeline.broker.settings import BrokerSettings
 from pipeline.broker.topics import Topics, runs_topic
 from pipeline.errors import InvalidRecordError, RunNotFoundError, UnknownTopicError
@@ -21,14 +21,10 @@ def publish_manifest(
     Raises:
         DeliveryError, BrokerUnreachableError, UnknownTopicError: see ``Producer.send_and_wait``.
     """
-    return producer.send_and_wait(
-        topics.runs, manifest.encode(), key=manifest.run, timeout=timeout
-    )
+    return producer.send_and_wait(topics.runs, manifest.encode(), key=manifest.run, timeout=timeout)
 
 
-def list_runs(
-    settings: BrokerSettings, namespace: str, timeout: float = 10.0
-) -> list[RunManifest]:
+def list_runs(settings: BrokerSettings, namespace: str, timeout: float = 10.0) -> list[RunManifest]:
     """Newest manifest of every run of a namespace, oldest run first; empty without a runs topic.
 
     Raises:
@@ -89,7 +85,7 @@ def _read(
     _note(reader.read_to_end(timeout), runs)
 
 
-def _note(records: list, runs: dict[str, RunManifest]) -> None:  # type: ignore[type-arg]
+def _note(records: list[Record], runs: dict[str, RunManifest]) -> None:
     for record in records:
         if not record.value:
             continue
@@ -115,6 +111,6 @@ def _not_found(
     there = ", ".join(f"{m.run} ({m.state})" for m in newest) or "none"
     wanted = f"run {run!r}" if run is not None else "running run"
     return (
-        f"no {wanted} in namespace {namespace!r} at {address} (waited {timeout:.1f} s); runs there: "
-        f"{there}; start one with `pipeline learner`, or name one with run=NAME"
+        f"no {wanted} in namespace {namespace!r} at {address} (waited {timeout:.1f} s); "
+        f"runs there: {there}; start one with `pipeline learner`, or name one with run=NAME"
     )

@@ -1,4 +1,4 @@
-"""Where the broker is and how to talk to it: one immutable value that every client is built from."""
+"""Where the broker is and how to talk to it: the value that every client is built from."""
 
 import re
 from collections.abc import Mapping

@@ -7,7 +7,10 @@ from typing import Any, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin._config import ConfigResource
+from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.cimpl import NewTopic
 
 from pipeline.broker.client import is_embedded, kafka_error, metadata, translate
 from pipeline.broker.logs import LinkMonitor, RateLimitedLog
@@ -18,10 +21,11 @@ _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _SPARSE = (".runs", ".versions", ".telemetry")
+_ORDERED = (".versions", ".commands")
 
 
 def is_contiguous(topic: str) -> bool:
-    """Whether every offset of a topic holds a record: not so where it is compacted or transactional."""
+    """Whether every offset holds a record: not so where a topic is compacted or transactional."""
     return not topic.endswith(_SPARSE)
 
 
@@ -153,8 +157,13 @@ def runs_topic(namespace: str) -> str:
 
 
 def specs(topics: Topics, **settings: int) -> tuple[TopicSpec, ...]:
-    """Same as ``topics.specs(...)``."""
+    """All topics of a run: ``topics.specs(...)``."""
     return topics.specs(**settings)
+
+
+def fixed_partition(topic: str) -> int | None:
+    """0 for a topic whose records have one order, wherever the embedded cluster made it wider."""
+    return 0 if topic.endswith(_ORDERED) else None
 
 
 class _Admin:
@@ -163,7 +172,10 @@ class _Admin:
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.address
         self.monitor = LinkMonitor(settings.address)
-        options = {**admin_options(settings), "error_cb": self.monitor.on_error}
+        options: dict[str, Any] = {
+            **admin_options(settings),
+            "error_cb": self.monitor.on_error,
+        }
         try:
             self.client = AdminClient(options, logger=RateLimitedLog())
         except KafkaException as exc:
@@ -218,7 +230,8 @@ def ensure_topics(
             for spec in missing
         ]
         left = max(1.0, deadline - time.monotonic())
-        for name, future in admin.client.create_topics(new, request_timeout=left).items():
+        futures: dict[str, Any] = cast(Any, admin.client).create_topics(new, request_timeout=left)
+        for name, future in futures.items():
             try:
                 future.result(left)
                 created.append(name)
@@ -292,7 +305,10 @@ def _problems(admin: _Admin, specs: Sequence[TopicSpec], timeout: float) -> list
     resources = {spec.name: ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs}
     if not resources:
         return []
-    futures = admin.client.describe_configs(list(resources.values()), request_timeout=timeout)
+    client = cast(Any, admin.client)  # the stubs leave the futures' type open
+    futures: dict[ConfigResource, Any] = client.describe_configs(
+        list(resources.values()), request_timeout=timeout
+    )
     by_name = {resource.name: future for resource, future in futures.items()}
     problems: list[str] = []
     for spec in specs:

@@ -11,6 +11,7 @@ import os
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Mapping
 from multiprocessing import get_context
 from multiprocessing.connection import Connection as Pipe
@@ -27,7 +28,7 @@ from pipeline.client.transition import Transition
 from pipeline.client.uplink import (
     COUNTERS,
     DROPPED,
-    LEARNER_TRANSITIONS,
+    LEARNER_SEQUENCE,
     LINK_UP,
     PUSHED,
     RUN_ENDED,
@@ -99,7 +100,10 @@ class DQNConnector:
             heartbeat_s=settings.heartbeat_s,
             log_level=config.log_level,
         )
+        self._counters[LEARNER_SEQUENCE] = -1
         self._sequence = 0
+        self._queued: deque[tuple[int, int]] = deque()
+        self._queued_transitions = 0
         self._oldest_pushed = 0.0
         self._version = Version(-1, -1)
         self._transitions = 0
@@ -216,8 +220,12 @@ class DQNConnector:
 
     @property
     def lead(self) -> int:
-        """Transitions that were pushed here and have not reached the learner (dropped ones do not count)."""
-        return self._counters[PUSHED] - self._outbox.dropped_transitions - self._counters[LEARNER_TRANSITIONS]
+        """Transitions that were pushed here and that the learner has not come to; dropped or lost ones do not count."""
+        judged = self._counters[LEARNER_SEQUENCE]
+        with self._building:
+            while self._queued and self._queued[0][0] <= judged:
+                self._queued_transitions -= self._queued.popleft()[1]
+            return self._queued_transitions + self._builder.steps
 
     @property
     def run_ended(self) -> bool:
@@ -280,7 +288,7 @@ class DQNConnector:
 
     def _start_uplink(self) -> None:
         """A fresh process with a fresh pipe and mailbox: the old ones may have been left half-used."""
-        self._mailbox = Mailbox(self._context, self.agent.tensors())
+        self._mailbox = Mailbox(self._context, self.agent.weights())
         self._stamp = 0
         self._pipe, theirs = cast(tuple[Pipe, Pipe], self._context.Pipe())
         self._process = self._context.Process(
@@ -346,7 +354,9 @@ class DQNConnector:
         headers = self._headers(self._chunk_fingerprint, version, steps, self._sequence)
         self._sequence += 1
         before = self._outbox.dropped_transitions
-        self._outbox.put(Item("samples", value, headers.to_kafka(), steps))
+        if self._outbox.put(Item("samples", value, headers.to_kafka(), steps)):
+            self._queued.append((headers.sequence, steps))
+            self._queued_transitions += steps
         if self._outbox.dropped_transitions != before:
             self._counters[DROPPED] = self._outbox.dropped_transitions
             if before == 0:

@@ -25,8 +25,8 @@ from pipeline.wire import Heartbeat, RunManifest
 log = logging.getLogger(__name__)
 
 # Indices into the counters that connector and uplink share.
-PUSHED, DROPPED, LEARNER_TRANSITIONS, LEARNER_SEQUENCE, LEARNER_SEEN_MS, LINK_UP, RUN_ENDED = range(7)
-COUNTERS = 7
+PUSHED, DROPPED, LEARNER_SEQUENCE, LINK_UP, RUN_ENDED = range(5)
+COUNTERS = 5
 
 
 @dataclass(frozen=True)
@@ -87,11 +87,9 @@ class _Uplink:
         self._producer = Producer(
             settings.connection.broker,
             on_link=self._on_link,
-            **{
-                "message.timeout.ms": 0,
-                "queue.buffering.max.kbytes": max(1024, settings.queue_bytes // 1024),
-                "reconnect.backoff.max.ms": 2000,
-            },
+            message_timeout_ms=0,
+            queue_buffering_max_kbytes=max(1024, settings.queue_bytes // 1024),
+            reconnect_backoff_max_ms=2000,
         )
         self._threads = [
             threading.Thread(target=self._guarded, args=(task,), name=task.__name__, daemon=True)
@@ -188,8 +186,8 @@ class _Uplink:
 
     def _exchange_heartbeats(self) -> None:
         settings = self._settings
-        reader = LogReader(settings.connection.broker, [self._topics.heartbeats], start="latest")
-        manifests = LogReader(settings.connection.broker, [self._topics.runs], start="earliest")
+        reader = LogReader(settings.connection.broker, self._topics.heartbeats, start="latest")
+        manifests = LogReader(settings.connection.broker, self._topics.runs, start="earliest")
         sequence = 0
         due = 0.0
         try:
@@ -215,8 +213,8 @@ class _Uplink:
             session=settings.session,
             sequence=sequence,
             sent_ms=int(time.time() * 1000),
-            version_epoch=self._version.epoch,
-            version_number=self._version.number,
+            version_epoch=max(0, self._version.epoch),
+            version_number=max(0, self._version.number),
             transitions=self._counters[PUSHED],
             dropped=self._counters[DROPPED],
         )
@@ -227,20 +225,18 @@ class _Uplink:
 
     def _note_learner(self, record: Record) -> None:
         try:
-            beat = Heartbeat.decode(record.value)
+            beat = Heartbeat.decode(record.value or b"")
         except InvalidRecordError:
             return
         if beat.role != "learner" or beat.run != self._settings.run:
             return
-        self._counters[LEARNER_SEEN_MS] = int(time.monotonic() * 1000)
         for position in beat.positions:
             if position.session == self._settings.session:
                 self._counters[LEARNER_SEQUENCE] = position.sequence
-                self._counters[LEARNER_TRANSITIONS] = position.transitions
 
     def _note_run(self, record: Record) -> None:
         try:
-            manifest = RunManifest.decode(record.value)
+            manifest = RunManifest.decode(record.value or b"")
         except InvalidRecordError:
             return
         if manifest.run == self._settings.run:

@@ -2,8 +2,8 @@
 
 The return of the step at time t is r_t + g r_{t+1} + … + g^{k-1} r_{t+k-1}, where g is gamma and
 k is n, or less where the episode or what is known of it ends before. It bootstraps from the
-observation k steps later with discount g^k, or 0 where the episode terminated there (Sutton and Barto, Reinforcement
-Learning, 2nd ed., section 7.1; truncation bootstraps: Pardo et al. 2018, arXiv:1712.00378).
+observation k steps later with discount g^k, or 0 where the episode terminated there (Sutton and Barto,
+Reinforcement Learning, 2nd ed., section 7.1; truncation bootstraps: Pardo et al. 2018, arXiv:1712.00378).
 """
 
 from __future__ import annotations

@@ -21,11 +21,8 @@ from numpy.typing import NDArray
 
 from pipeline.errors import SpaceError
 
-DTYPES = frozenset(
-    """
-    bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64
-    """.split()
-)
+_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64")
+DTYPES = frozenset(("bool", *_INTEGERS, "float16", "float32", "float64"))
 """Names of the dtypes that a column may have; on the wire always little-endian."""
 
 _MAX_DEPTH = 8
@@ -367,12 +364,10 @@ def _bounds_to_json(bounds: NDArray[Any]) -> Any:
 
 
 def _bounds_from_json(value: Any, dtype: np.dtype[Any], shape: tuple[int, ...]) -> NDArray[Any]:
-    items = cast("list[Any]", value) if isinstance(value, list) else [value]
-    numbers = [_number(item) for item in items]
-    array = np.asarray(numbers, dtype=dtype)
     if not isinstance(value, list):
-        return np.broadcast_to(array, shape).copy()
-    return array.reshape(shape)
+        return np.full(shape, _number(value), dtype)
+    numbers = [_number(item) for item in cast("list[Any]", value)]
+    return np.asarray(numbers, dtype=dtype).reshape(shape)
 
 
 def _number(item: Any) -> float | int | bool:
@@ -404,6 +399,8 @@ def _from_json(value: Any, depth: int) -> gym.Space[Any]:
         return spaces.MultiDiscrete(nvec, dtype=dtype.type, start=start)
     if kind == "multi-binary":
         shape = shape_from_json(fields["shape"])
+        if not shape:
+            raise SpaceError("multi-binary: the shape has no dimensions")
         return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
     parts: Any = fields.get("spaces")
     if not isinstance(parts, list) or len(cast("list[Any]", parts)) > _MAX_PARTS:

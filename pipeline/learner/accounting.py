@@ -24,7 +24,7 @@ class Accounting:
         expired: offsets that the log no longer held, or never showed, when they were read.
         offsets_advanced: how far the reading positions moved, over all partitions.
         rejected: records refused, by reason.
-        rejected_transitions: transitions in stale chunks.
+        rejected_transitions: transitions in refused chunks, as their headers say.
         by_actor: stale chunks by (actor, policy lag in versions).
         lag: accepted chunks by policy lag in versions.
     """

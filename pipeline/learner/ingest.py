@@ -91,6 +91,8 @@ class Ingest:
 
     def _run_thread(self) -> None:
         try:
+            self._reader.open()
+            self._next = {partition: offset for (_, partition), offset in self._reader.positions().items()}
             while not self._stopping.is_set():
                 for record in self._reader.poll(256, 0.1):
                     self._put(self._judge(record))
@@ -106,8 +108,7 @@ class Ingest:
                 continue
 
     def _judge(self, record: Record) -> Arrival:
-        expected = self._next.get(record.partition, self._reader.started_at(record.topic, record.partition))
-        skipped = max(0, record.offset - expected)
+        skipped = max(0, record.offset - self._next.get(record.partition, record.offset))
         self._next[record.partition] = record.offset + 1
         headers: RecordHeaders | None = None
         try:

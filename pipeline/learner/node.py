@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from prometheus_client import Gauge
 
-from pipeline.broker import LogReader, Producer, Topics, ensure_topics, publish_manifest, specs
+from pipeline.broker import LogReader, Producer, Topics, ensure_topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.connect import connect
 from pipeline.environment import read_layout
@@ -282,7 +282,8 @@ class TrainingNode(ABC):
         actor = headers.actor if headers is not None else ""
         if headers is not None:
             # Judged all the same: an actor that paces itself must not wait for a refused chunk.
-            self.identities.count(headers.identity, 0)
+            self.identities.count(headers.identity, headers.count)
+            self.accounting.rejected_transitions += headers.count
         self._reject(error.reason.value)
         self._dead_letters.write(arrival.record, actor, error)
         if self.accounting.rejected[error.reason.value] == 1:
@@ -319,6 +320,7 @@ class TrainingNode(ABC):
             version_epoch=self.version.epoch,
             version_number=max(0, self.version.number),
             transitions=self.accounting.accepted_transitions,
+            rejected=self.accounting.rejected_transitions,
             positions=positions,
         )
         self._heartbeats += 1
@@ -337,13 +339,9 @@ class TrainingNode(ABC):
         kafka = config.kafka
         ensure_topics(
             connection.broker,
-            specs(
-                self.topics,
-                partitions=kafka.partitions,
-                replication=kafka.replication,
-                retention_ms=kafka.retention_ms,
-            ),
+            self.topics.specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms),
             timeout=kafka.timeout_s,
+            replication=kafka.replication,
         )
         store = ObjectStore(connection.store)
         store.ensure_bucket()
@@ -354,9 +352,8 @@ class TrainingNode(ABC):
         self._resume()
         self._announce_run("running")
         self.folder.save_config(config)
-        reader = LogReader(
-            connection.broker, [self.topics.samples], start={self.topics.samples: self._positions} if self._positions else "earliest"
-        )
+        start = {(self.topics.samples, partition): offset for partition, offset in self._positions.items()}
+        reader = LogReader(connection.broker, self.topics.samples, start=start or "earliest")
         ingest = Ingest(
             reader,
             self.layout,

@@ -202,6 +202,7 @@ class Heartbeat(_Record):
         version_epoch, version_number: the version it holds.
         transitions: transitions made, or accepted, so far.
         dropped: transitions that the bounded queue dropped so far.
+        rejected: from a learner, transitions refused so far, for whatever reason.
         positions: from a learner, how far it is in each session: what pacing goes by.
     """
 
@@ -216,10 +217,11 @@ class Heartbeat(_Record):
     version_number: int = 0
     transitions: int = 0
     dropped: int = 0
+    rejected: int = 0
     positions: tuple[Position, ...] = ()
 
     def check(self) -> None:
-        _not_negative(self, "sequence", "transitions", "dropped")
+        _not_negative(self, "sequence", "transitions", "dropped", "rejected")
         version = Version(self.version_epoch, self.version_number)
         _require(version.in_range(), f"version {version} is out of range")
 

@@ -1,0 +1,101 @@
+"""What each sub-command does; heavy imports happen inside, so that help is quick."""
+
+import signal
+import threading
+from collections.abc import Callable
+
+from pipeline.config import PipelineConfig, documentation, settings
+from pipeline.errors import ConfigError
+
+
+def services(config: PipelineConfig, action: str) -> int:
+    """``pipeline services up|down|status|fetch``."""
+    from pipeline.services import services_down, services_fetch, services_status, services_up
+
+    section = config.services
+    if action == "up":
+        return services_up(section.folder, section.kind, section.detach)
+    if action == "down":
+        return services_down(section.folder)
+    if action == "fetch":
+        return services_fetch(section.kind)
+    return services_status(section.folder)
+
+
+def topics(config: PipelineConfig, action: str) -> int:
+    """``pipeline topics check|create run=NAME``."""
+    from pipeline.broker import Topics, check_topics, ensure_topics
+    from pipeline.connect import connect
+
+    if not config.run:
+        raise ConfigError("Which run's topics? Give run=NAME.")
+    kafka = config.kafka
+    broker = connect(config).broker
+    specs = Topics(config.namespace, config.run).specs(
+        partitions=kafka.partitions, retention_ms=kafka.retention_ms
+    )
+    if action == "create":
+        created = ensure_topics(broker, specs, timeout=kafka.timeout_s, replication=kafka.replication)
+        print("\n".join(f"created {name}" for name in created) or "Every topic was there already.")
+        return 0
+    problems = check_topics(broker, specs, timeout=kafka.timeout_s)
+    print("\n".join(problems) or f"All {len(specs)} topics are as they should be.")
+    return 1 if problems else 0
+
+
+def learner(config: PipelineConfig, action: str) -> int:
+    """``pipeline learner``."""
+    from pipeline.learner import DQNTrainingNode
+
+    node = DQNTrainingNode(config)
+    _on_signals(node.shutdown)
+    node.run()
+    return 0
+
+
+def client(config: PipelineConfig, action: str) -> int:
+    """``pipeline client``."""
+    from pipeline.client.acting import act
+
+    act(config, _stop_on_signals())
+    return 0
+
+
+def telemetry(config: PipelineConfig, action: str) -> int:
+    """``pipeline telemetry``."""
+    from pipeline.telemetry.node import TelemetryNode
+
+    TelemetryNode(config).run(_stop_on_signals())
+    return 0
+
+
+def demo(config: PipelineConfig, action: str) -> int:
+    """``pipeline demo``."""
+    from pipeline.demo.demo import run_demo
+
+    return run_demo(config)
+
+
+def show_settings(config: PipelineConfig, action: str) -> int:
+    """``pipeline settings``."""
+    texts = documentation()
+    for name, default in settings().items():
+        print(f"{name}={default}\n    {texts.get(name, '')}")
+    return 0
+
+
+def _stop_on_signals() -> Callable[[], bool]:
+    stop = threading.Event()
+    _on_signals(stop.set)
+    return stop.is_set
+
+
+def _on_signals(stop: Callable[[], None]) -> None:
+    """End in order on Ctrl-C and SIGTERM; a second Ctrl-C ends at once."""
+
+    def handle(number: int, frame: object) -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        stop()
+
+    signal.signal(signal.SIGINT, handle)
+    signal.signal(signal.SIGTERM, handle)

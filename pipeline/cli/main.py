@@ -1,0 +1,95 @@
+"""``pipeline COMMAND [ACTION] [OVERRIDES]``: every command takes Hydra overrides."""
+
+import logging
+import sys
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from pipeline.cli import commands
+from pipeline.config import CHOICES, PipelineConfig, documentation, load_config, settings
+from pipeline.errors import PipelineError
+from pipeline.logs import configure_logging
+
+log = logging.getLogger(__name__)
+
+
+class Command(NamedTuple):
+    """One sub-command.
+
+    Attributes:
+        run: gets the configuration and the action; returns the exit status.
+        actions: words that may follow the command; the first is the default.
+        summary: one line of help.
+    """
+
+    run: Callable[[PipelineConfig, str], int]
+    actions: tuple[str, ...]
+    summary: str
+
+
+COMMANDS: dict[str, Command] = {
+    "demo": Command(commands.demo, (), "learner, clients and services in one command, until solved"),
+    "services": Command(
+        commands.services, ("status", "up", "down", "fetch"), "start, end or show broker and object store"
+    ),
+    "topics": Command(commands.topics, ("check", "create"), "check or create the topics of run=NAME"),
+    "learner": Command(commands.learner, (), "the training node"),
+    "client": Command(commands.client, (), "act in a vectorised environment, for the newest run"),
+    "telemetry": Command(commands.telemetry, (), "moving averages, figure and metrics of a run"),
+    "settings": Command(commands.show_settings, (), "every setting, its default and what it means"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Returns:
+        0; 1 after an error, which is said in one sentence; 2 for words that are no command; 130 after Ctrl-C.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_usage())
+        return 0 if words else 2
+    name = words.pop(0)
+    command = COMMANDS.get(name)
+    if command is None:
+        print(f"pipeline: there is no command {name!r}.\n\n{_usage()}", file=sys.stderr)
+        return 2
+    if any(word in ("-h", "--help") for word in words):
+        print(_help(name, command))
+        return 0
+    action = command.actions[0] if command.actions else ""
+    if command.actions and words and "=" not in words[0]:
+        action = words.pop(0)
+        if action not in command.actions:
+            print(f"pipeline {name}: {action!r} is none of {', '.join(command.actions)}.", file=sys.stderr)
+            return 2
+    try:
+        config = load_config(words)
+        configure_logging(config.log_level)
+        return command.run(config, action)
+    except PipelineError as error:
+        print(f"pipeline {name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def _usage() -> str:
+    width = max(len(name) for name in COMMANDS)
+    lines = ["usage: pipeline COMMAND [SETTING=VALUE ...]", "", "commands:"]
+    lines += [f"  {name:<{width}}  {command.summary}" for name, command in COMMANDS.items()]
+    return "\n".join([*lines, "", "`pipeline COMMAND --help` shows a command's settings."])
+
+
+def _help(name: str, command: Command) -> str:
+    actions = f" [{'|'.join(command.actions)}]" if command.actions else ""
+    lines = [f"usage: pipeline {name}{actions} [SETTING=VALUE ...]", "", command.summary, ""]
+    lines += ["groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn", ""]
+    texts = documentation()
+    for setting, default in settings().items():
+        lines.append(f"  {setting}={default}")
+        lines.append(f"      {texts.get(setting, '')}")
+        if setting in CHOICES:
+            lines.append(f"      One of {', '.join(CHOICES[setting])}.")
+    return "\n".join(lines)

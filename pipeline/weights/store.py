@@ -1,0 +1,240 @@
+"""An S3 bucket in which an object, once written, stays what it is."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import certifi
+import urllib3
+from minio import Minio
+from minio.error import InvalidResponseError, MinioException, S3Error, ServerError
+from urllib3.exceptions import HTTPError
+
+from pipeline.errors import (
+    ConfigError,
+    StoreAccessError,
+    StoreError,
+    StoreUnreachableError,
+    WeightsCorruptError,
+    WeightsExistError,
+    WeightsNotFoundError,
+)
+from pipeline.weights.settings import StoreSettings
+from pipeline.weights.tensors import sha256
+
+_MISSING = frozenset({"NoSuchKey", "NoSuchObject", "NoSuchBucket", "ResourceNotFound"})
+_REFUSED = frozenset(
+    {
+        "AccessDenied",
+        "InvalidAccessKeyId",
+        "SignatureDoesNotMatch",
+        "AllAccessDisabled",
+        "ExpiredToken",
+        "InvalidToken",
+        "RequestTimeTooSkewed",
+    }
+)
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """What the store says of an object.
+
+    Attributes:
+        size: bytes.
+        etag: the store's own fingerprint, without quotes.
+    """
+
+    size: int
+    etag: str
+
+
+class _Client(Minio):
+    """The SDK with the one request that it lacks.
+
+    ``put_object(metadata={"If-None-Match": "*"})`` sends user metadata and silently overwrites, so
+    the header is given to the SDK's single PUT request itself.
+    """
+
+    def put_if_absent(self, bucket: str, key: str, data: bytes, *, conditional: bool) -> str:
+        """One signed PUT; its etag."""
+        headers: dict[str, str | list[str] | tuple[str]] = {
+            "Content-Type": "application/octet-stream"
+        }
+        if conditional:
+            headers["If-None-Match"] = "*"
+        return self._put_object(bucket, key, data, headers=headers).etag or ""
+
+
+class ObjectStore:
+    """Whole, write-once objects under keys. Thread-safe; opens connections when they are needed.
+
+    Every request has short time-outs, so a store that is away is an error soon. Nothing is retried
+    here but making the connection, once: who calls decides when to try again.
+
+    Raises:
+        ConfigError: the endpoint or the bucket's name are malformed.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self.settings = settings
+        self._bucket = settings.bucket
+        timeout = urllib3.Timeout(connect=settings.connect_timeout, read=settings.read_timeout)
+        pool = urllib3.PoolManager(
+            timeout=timeout,
+            maxsize=4,
+            cert_reqs="CERT_REQUIRED",
+            ca_certs=certifi.where(),
+            # A repeated PUT could meet its own first try and call it a stranger's.
+            retries=urllib3.Retry(
+                total=1, connect=1, read=0, redirect=0, status=0, other=0, backoff_factor=0.1
+            ),
+        )
+        try:
+            self._client = _Client(
+                settings.endpoint,
+                access_key=settings.access_key or None,
+                secret_key=str.__str__(settings.secret_key) or None,
+                secure=settings.secure,
+                region=settings.region,
+                http_client=pool,
+            )
+        except ValueError as exc:
+            raise ConfigError(
+                f"the store's endpoint {settings.endpoint!r} is refused: {exc}; "
+                "set store.endpoint to host:port"
+            ) from exc
+
+    def ensure_bucket(self) -> None:
+        """Make the bucket if it is not there; safe to call from several processes at once.
+
+        Raises:
+            StoreUnreachableError, StoreAccessError, StoreError: see there.
+        """
+        with self._translated("making the bucket"):
+            if self._client.bucket_exists(self._bucket):
+                return
+            try:
+                self._client.make_bucket(self._bucket)
+            except S3Error as exc:
+                if exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                    raise
+
+    def put_once(self, key: str, data: bytes) -> str:
+        """Write an object that is not there yet; its etag. It is visible whole, or not at all.
+
+        Of several writers of one key exactly one succeeds: the store decides, by a conditional
+        request. (Only where a store cannot do that is the key looked up first.)
+
+        Raises:
+            WeightsExistError: the key is taken; nothing was changed.
+            StoreUnreachableError: no answer; whether the object is there is unknown.
+            StoreAccessError, StoreError: see there.
+        """
+        with self._translated("writing", key):
+            try:
+                return self._client.put_if_absent(self._bucket, key, data, conditional=True)
+            except S3Error as exc:
+                if exc.code == "NotImplemented":
+                    return self._put_after_stat(key, data)
+                if exc.code in ("PreconditionFailed", "ConditionalRequestConflict"):
+                    raise self._taken(key) from exc
+                raise
+
+    def stat(self, key: str) -> ObjectInfo:
+        """What the store says of an object.
+
+        Raises:
+            WeightsNotFoundError: there is none under the key.
+            StoreUnreachableError, StoreAccessError, StoreError: see there.
+        """
+        with self._translated("looking up", key):
+            found = self._client.stat_object(self._bucket, key)
+        return ObjectInfo(found.size or 0, (found.etag or "").strip('"'))
+
+    def get(self, key: str, expected_size: int, expected_sha256: str) -> bytes:
+        """The object's bytes, checked. Never reads more than ``expected_size`` + 1 bytes.
+
+        Raises:
+            WeightsCorruptError: size or sha256 differ from what is expected.
+            WeightsNotFoundError: there is no object under the key.
+            StoreUnreachableError, StoreAccessError, StoreError: see there.
+        """
+        with self._translated("reading", key):
+            response = self._client.get_object(self._bucket, key)
+            try:
+                data = response.read(expected_size + 1)
+            finally:
+                response.close()
+                response.release_conn()
+        if len(data) != expected_size:
+            more = "more than " if len(data) > expected_size else ""
+            raise WeightsCorruptError(
+                f"{key} at {self.settings.address} has {more}{min(len(data), expected_size)} "
+                f"bytes, announced were {expected_size}"
+            )
+        actual = sha256(data)
+        if actual != expected_sha256:
+            raise WeightsCorruptError(
+                f"{key} at {self.settings.address} has sha256 {actual}, "
+                f"announced was {expected_sha256}"
+            )
+        return data
+
+    def reachable(self) -> bool:
+        """Whether the store answers at all, be it with a refusal."""
+        try:
+            with self._translated("reaching the bucket"):
+                self._client.bucket_exists(self._bucket)
+        except StoreUnreachableError:
+            return False
+        except StoreError:
+            return True
+        return True
+
+    def _put_after_stat(self, key: str, data: bytes) -> str:
+        try:
+            self._client.stat_object(self._bucket, key)
+        except S3Error as exc:
+            if exc.code not in _MISSING:
+                raise
+            return self._client.put_if_absent(self._bucket, key, data, conditional=False)
+        raise self._taken(key)
+
+    def _taken(self, key: str) -> WeightsExistError:
+        return WeightsExistError(
+            f"{key} at {self.settings.address} is already there and is never overwritten; "
+            "another learner may be running under this run's name"
+        )
+
+    @contextmanager
+    def _translated(self, doing: str, key: str | None = None) -> Generator[None]:
+        where = f"{key} at {self.settings.address}" if key else self.settings.address
+        try:
+            yield
+        except S3Error as exc:
+            if exc.code in _MISSING:
+                raise WeightsNotFoundError(
+                    f"{where} does not exist ({exc.code}, while {doing})"
+                ) from exc
+            if exc.code in _REFUSED:
+                raise StoreAccessError(
+                    f"the store refused {doing} {where}: {exc.code}; "
+                    "check access key, secret key and permissions"
+                ) from exc
+            raise StoreError(f"{exc.code} from the store while {doing} {where}: {exc}") from exc
+        except (HTTPError, OSError) as exc:
+            raise StoreUnreachableError(
+                f"the object store at {self.settings.endpoint} does not answer while {doing} "
+                f"{where}: {_root(exc)}; check the address and that the store runs"
+            ) from exc
+        except (ServerError, InvalidResponseError, MinioException) as exc:
+            raise StoreError(f"unexpected answer while {doing} {where}: {exc}") from exc
+        except ValueError as exc:
+            raise ConfigError(f"the store's settings are refused ({where}): {exc}") from exc
+
+
+def _root(error: BaseException) -> str:
+    """urllib3 wraps the reason in layers of URLs; the innermost says it."""
+    reason = getattr(error, "reason", None)
+    return _root(reason) if isinstance(reason, BaseException) else str(error) or repr(error)

@@ -1,0 +1,181 @@
+"""DQN's learning side: it learns a known problem, repeats itself to the bit, and resumes."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from gymnasium import spaces
+
+from pipeline.algorithms import DQN, Agent, DQNSettings, NetworkSettings
+from pipeline.errors import CheckpointError, LearnerError, SpaceError
+from pipeline.experience import Layout
+
+LAYOUT = Layout(spaces.Discrete(3), spaces.Discrete(2, start=1))
+GAMMA = 0.9
+
+
+@dataclass
+class Batch:
+    observation: dict[str, Any]
+    columns: dict[str, Any]
+    reward: Any
+    discount: Any
+    next_observation: dict[str, Any]
+
+
+def chain(rng: np.random.Generator, size: int = 64) -> Batch:
+    """States 0, 1, 2 in a row: action 2 goes right, from state 2 to the end with reward 1;
+    action 1 ends the episode with reward 0.5."""
+    state = rng.integers(0, 3, size)
+    action = rng.integers(1, 3, size)
+    right = action == 2
+    reward = np.where(right, (state == 2) * 1.0, 0.5).astype(np.float32)
+    discount = np.where(right & (state < 2), GAMMA, 0.0).astype(np.float32)
+    return Batch(
+        {"observation": state},
+        {"action": action},
+        reward,
+        discount,
+        {"observation": np.minimum(state + 1, 2)},
+    )
+
+
+def settings(**changes: Any) -> DQNSettings:
+    values: dict[str, Any] = {
+        "network": NetworkSettings((16,)),
+        "gamma": GAMMA,
+        "learning_rate": 0.01,
+        "target_interval": 10,
+    }
+    return DQNSettings(**(values | changes))
+
+
+def q_table(dqn: DQN) -> np.ndarray:
+    agent = Agent(LAYOUT, NetworkSettings((16,)), seed=0)
+    agent.load(dqn.weights())
+    return agent.values({"observation": np.arange(3)})
+
+
+@pytest.fixture(autouse=True)
+def _one_thread() -> Any:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize(
+    "changes", [{}, {"double": False}, {"huber_delta": 0.0}, {"gradient_clip": 0.0}]
+)
+def test_learns_the_values_of_a_chain(changes: dict[str, Any]) -> None:
+    dqn = DQN(LAYOUT, settings(**changes), seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(600):
+        assert dqn.update(chain(rng)) == {}
+    expected = [[0.5, GAMMA**2], [0.5, GAMMA], [0.5, 1.0]]
+    np.testing.assert_allclose(q_table(dqn), expected, atol=0.05)
+
+
+def test_metrics_on_request() -> None:
+    dqn = DQN(LAYOUT, settings(), seed=0)
+    metrics = dqn.update(chain(np.random.default_rng(0)), metrics=True)
+    assert metrics.keys() == {"loss", "td_error", "q", "gradient_norm"}
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert metrics["gradient_norm"] > 0
+
+
+def test_the_target_network_follows_at_the_interval() -> None:
+    dqn = DQN(LAYOUT, settings(target_interval=3), seed=0)
+    rng = np.random.default_rng(0)
+    for update in range(1, 7):
+        dqn.update(chain(rng))
+        state = dqn.state()
+        same = all(
+            np.array_equal(array, state["target/" + name.removeprefix("online/")])
+            for name, array in state.items()
+            if name.startswith("online/")
+        )
+        assert same == (update % 3 == 0)
+        assert dqn.updates == update
+
+
+def test_same_seed_same_weights_to_the_bit() -> None:
+    results: list[dict[str, Any]] = []
+    for seed in (4, 4, 5):
+        dqn = DQN(LAYOUT, settings(), seed)
+        rng = np.random.default_rng(1)
+        for _ in range(25):
+            dqn.update(chain(rng))
+        results.append(dqn.weights())
+    assert all(np.array_equal(array, results[1][name]) for name, array in results[0].items())
+    assert not all(np.array_equal(array, results[2][name]) for name, array in results[0].items())
+
+
+@pytest.mark.parametrize("before", [0, 17])
+def test_resumes_to_the_bit(before: int) -> None:
+    dqn = DQN(LAYOUT, settings(), seed=0)
+    rng = np.random.default_rng(1)
+    for _ in range(before):
+        dqn.update(chain(rng))
+    resumed = DQN(LAYOUT, settings(), seed=99)
+    resumed.update(chain(np.random.default_rng(5)))
+    resumed.load_state({name: array.copy() for name, array in dqn.state().items()})
+    assert resumed.updates == before
+    batches = [chain(rng) for _ in range(15)]
+    for batch in batches:
+        dqn.update(batch)
+        resumed.update(batch)
+    expected = dqn.state()
+    found = resumed.state()
+    assert found.keys() == expected.keys()
+    for name, array in expected.items():
+        np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_published_weights_and_states_are_copies() -> None:
+    dqn = DQN(LAYOUT, settings(), seed=0)
+    weights, state = dqn.weights(), dqn.state()
+    kept = {name: array.copy() for name, array in weights.items()}
+    dqn.update(chain(np.random.default_rng(0)))
+    for name, array in kept.items():
+        np.testing.assert_array_equal(weights[name], array)
+        np.testing.assert_array_equal(state[f"online/{name}"], array)
+        assert not np.array_equal(dqn.weights()[name], array)
+
+
+def test_a_checkpoint_of_another_network_is_refused_as_a_whole() -> None:
+    dqn = DQN(LAYOUT, settings(), seed=0)
+    before = dqn.weights()
+    other = DQN(LAYOUT, settings(network=NetworkSettings((8,))), seed=1)
+    with pytest.raises(CheckpointError, match="another network"):
+        dqn.load_state(other.state())
+    incomplete = DQN(LAYOUT, settings(), seed=1).state()
+    del incomplete["updates"]
+    with pytest.raises(CheckpointError, match="updates"):
+        dqn.load_state(incomplete)
+    for name, array in dqn.weights().items():
+        np.testing.assert_array_equal(array, before[name])
+
+
+def test_the_batch_is_not_written_to() -> None:
+    batch = chain(np.random.default_rng(0))
+    arrays = [*batch.observation.values(), *batch.columns.values(), batch.reward, batch.discount]
+    before = [array.copy() for array in arrays]
+    DQN(LAYOUT, settings(), seed=0).update(batch)
+    for array, kept in zip(arrays, before, strict=True):
+        np.testing.assert_array_equal(array, kept)
+
+
+def test_a_batch_that_does_not_fit_is_refused() -> None:
+    batch = chain(np.random.default_rng(0))
+    batch.reward = batch.reward[:, None]
+    with pytest.raises(LearnerError, match="r_t"):
+        DQN(LAYOUT, settings(), seed=0).update(batch)
+
+
+def test_continuous_actions_are_refused() -> None:
+    box = spaces.Box(-1, 1, (2,), np.float32)
+    with pytest.raises(SpaceError, match="Discrete"):
+        DQN(Layout(box, box), settings(), seed=0)

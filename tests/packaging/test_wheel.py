@@ -1,0 +1,88 @@
+"""An installed copy runs away from the checkout: schemas, settings and the local services' pom ship in the wheel."""
+
+import os
+import site
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+
+PROBE = """
+import pathlib, sys
+import pipeline
+from pipeline import resources
+from pipeline.config import load_config
+from pipeline.wire.registry import registry
+
+checkout = pathlib.Path(sys.argv[1])
+assert checkout not in pathlib.Path(pipeline.__file__).parents, pipeline.__file__
+for folder in (resources.schemas_folder(), resources.conf_folder(), resources.local_services_folder()):
+    assert checkout not in folder.parents, folder
+    assert any(folder.iterdir()), folder
+registry()
+assert (resources.local_services_folder() / "pom.xml").is_file()
+print(load_config(["environment=cartpole", "algorithm=dqn"]).environment.id)
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built with the build back end of this environment: nothing is fetched."""
+    folder = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(folder)]
+    subprocess.run([*build, str(CHECKOUT)], check=True, capture_output=True)
+    return next(folder.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fresh environment with the wheel, which sees this environment's dependencies; its ``bin``."""
+    folder = tmp_path_factory.mktemp("installed")
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+    binaries = folder / ("Scripts" if os.name == "nt" else "bin")
+    purelib = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    packages = Path(output([str(binaries / "python"), "-c", purelib], folder).strip())
+    # Of this environment only the packages: its path files would bring the checkout back.
+    (packages / "dependencies.pth").write_text("\n".join(site.getsitepackages()))
+    pip = [sys.executable, "-m", "pip", "--python", str(binaries / "python"), "install"]
+    options = ["--quiet", "--no-deps", "--no-index", "--force-reinstall"]
+    subprocess.run([*pip, *options, str(wheel)], check=True, cwd=folder)
+    return binaries
+
+
+def output(command: list[str], folder: Path) -> str:
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def test_the_wheel_holds_the_data_and_no_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    for name in ("schemas/chunk.avsc", "conf/config.yaml", "deploy/local/pom.xml"):
+        assert f"pipeline/_data/{name}" in names
+    assert "pipeline/py.typed" in names
+    assert not [name for name in names if name.startswith(("tests/", "benchmarks/", "conf/"))]
+
+
+def test_an_installed_copy_finds_schemas_and_settings(installed: Path, tmp_path: Path) -> None:
+    said = output([str(installed / "python"), "-c", PROBE, str(CHECKOUT)], tmp_path)
+    assert said.strip() == "CartPole-v1"
+
+
+def test_the_console_command_of_an_installed_copy_runs(installed: Path, tmp_path: Path) -> None:
+    said = output([str(installed / "pipeline"), "services", "status"], tmp_path)
+    assert "No services run" in said
+
+
+def test_an_installed_copy_runs_the_embedded_services(installed: Path, tmp_path: Path) -> None:
+    program = (
+        "from pipeline.services import running_services\n"
+        "with running_services('embedded', 'services') as services:\n"
+        "    print(services.bootstrap_servers, services.endpoint)\n"
+    )
+    assert output([str(installed / "python"), "-c", program], tmp_path).count("127.0.0.1:") == 2
