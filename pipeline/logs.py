@@ -27,5 +27,5 @@ def configure_logging(level: str = "info") -> None:
     root.handlers[:] = [handler]
     root.setLevel(level.upper())
     # The libraries' own chatter is not this program's.
-    for name in ("botocore", "urllib3", "werkzeug", "matplotlib", "PIL"):
+    for name in ("botocore", "urllib3", "werkzeug", "matplotlib", "PIL", "filelock"):
         logging.getLogger(name).setLevel(logging.WARNING)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, cast
 
 import gymnasium as gym
@@ -63,7 +64,7 @@ class QNetwork(nn.Module):
         self.actions = actions
         widths = (sum(leaf.width for leaf in leaves), *hidden)
         layers: list[nn.Module] = []
-        for before, after in zip(widths[:-1], widths[1:], strict=True):
+        for before, after in pairwise(widths):
             layers += [nn.Linear(before, after), nn.ReLU()]
         self.body = nn.Sequential(*layers, nn.Linear(widths[-1], actions))
 
