@@ -52,8 +52,8 @@ def example() -> tuple[Layout, Chunk]:
     return layout, Chunk(Version(1, 1), segments, columns)
 
 
-def microseconds(function: Callable[[], object], repeats: int = 2000, rounds: int = 7) -> float:
-    """Least mean time of one call over the rounds."""
+def microseconds(function: Callable[[], object], repeats: int = 2000, rounds: int = 100) -> float:
+    """Least mean time of one call over short rounds, so that other load on the machine shows least."""
     best = float("inf")
     for _ in range(rounds):
         begin = time.perf_counter()

@@ -7,14 +7,16 @@ from typing import Any, cast
 
 import yaml
 
-from pipeline.broker import BrokerSettings, Topics
-from pipeline.config import PipelineConfig
+from pipeline.broker import BrokerSettings
+from pipeline.config import PipelineConfig, ServicesConfig
 from pipeline.errors import ConfigError
 from pipeline.services import status
 from pipeline.weights import StoreSettings
 from pipeline.wire import RunManifest
 
-DEFAULT_CREDENTIALS_HINT = "Start services with `pipeline services up`, or give kafka.bootstrap_servers and secret=FILE."
+DEFAULT_CREDENTIALS_HINT = (
+    "Start services with `pipeline services up`, or give kafka.bootstrap_servers and secret=FILE."
+)
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ def connect(config: PipelineConfig) -> Connection:
         ConfigError: no broker is named anywhere, or the secret file cannot be read.
     """
     secret = _read_secret(config.secret)
-    services = {} if config.services.kind == "external" else _read_services(config.services.folder)
+    services = _read_services(config.services)
     kafka, store = _section(secret, "kafka"), _section(secret, "store")
     own_broker = config.kafka.bootstrap_servers or str(kafka.get("bootstrap_servers", ""))
     bootstrap = own_broker or str(services.get("bootstrap_servers", ""))
@@ -103,6 +105,7 @@ def _read_secret(path: str) -> Mapping[str, Any]:
     return cast(Mapping[str, Any], tree)
 
 
-def _read_services(folder: str) -> Mapping[str, Any]:
-    running = status(folder)
-    return {} if running is None else asdict(running)
+def _read_services(services: ServicesConfig) -> Mapping[str, Any]:
+    running = None if services.kind == "external" else status(services.folder)
+    found: dict[str, Any] = {} if running is None else asdict(running)
+    return found

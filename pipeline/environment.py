@@ -1,6 +1,6 @@
 """Gymnasium environments: their spaces for the learner, vectors of them for actors."""
 
-from typing import Any, cast
+from typing import Any
 
 import gymnasium
 from gymnasium.vector import AutoresetMode, VectorEnv
@@ -47,4 +47,4 @@ def make_vector(config: EnvironmentConfig, count: int | None = None) -> VectorEn
         )
     except (gymnasium.error.Error, TypeError) as error:
         raise ConfigError(f"environment.id={config.id!r} cannot be made: {error}") from error
-    return cast("VectorEnv[Any, Any, Any]", environment)
+    return environment

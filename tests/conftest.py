@@ -11,15 +11,13 @@ from pipeline.services import Services, missing_for_local, running_services
 
 @pytest.fixture(scope="session")
 def embedded_services(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
-    """librdkafka's mock cluster and moto's S3: no admin calls, nothing durable, 5 MB a partition."""
+    """librdkafka's mock cluster and moto's S3: no admin calls, nothing is durable."""
     with running_services("embedded", tmp_path_factory.mktemp("embedded")) as services:
         yield services
 
 
 @pytest.fixture(scope="session")
-def local_services(
-    local_tools: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Services]:
+def local_services(local_tools: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Services]:
     """A real Apache Kafka and MinIO, shared by the session.
 
     Tests that stop or kill one of them take ``own_local_services``.
@@ -37,7 +35,7 @@ def own_local_services(local_tools: None, tmp_path: Path) -> Iterator[Services]:
 
 @pytest.fixture(scope="session")
 def local_tools() -> None:
-    """Skips where Java, Maven or Go is missing, and says which; with ``CI`` set it fails instead."""
+    """Skips and says what is missing of Java, Maven and Go; fails where ``CI`` is set."""
     missing = missing_for_local()
     if missing and os.environ.get("CI"):
         pytest.fail(" ".join(missing))

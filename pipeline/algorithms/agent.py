@@ -79,7 +79,10 @@ class Agent:
     def values(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Action values, float32 (B, actions), of observation columns, each (B, *column.shape)."""
         with torch.inference_mode():
-            tensors = {name: torch.from_numpy(array) for name, array in columns.items()}
+            tensors = {
+                name: torch.from_numpy(array)  # pyright: ignore[reportUnknownMemberType]
+                for name, array in columns.items()
+            }
             return self._network(tensors).numpy()
 
     def act_columns(

@@ -6,29 +6,31 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 
 from pipeline.algorithms.batch import TransitionBatch
+from pipeline.algorithms.flat import FlatParameters
 from pipeline.algorithms.losses import double_q_learning, huber, q_learning
 from pipeline.algorithms.networks import build_network, discrete_actions
 from pipeline.algorithms.settings import DQNSettings
 from pipeline.errors import CheckpointError
 from pipeline.experience import Layout
 
+_MOMENTS = ("exp_avg", "exp_avg_sq")
+
 
 class DQN:
     """Learns action values from batches of n-step transitions.
 
     DQN (Mnih et al., 2015) with the double estimator (van Hasselt et al., 2016) unless switched
-    off. The network copies itself into the target network every ``target_interval`` updates.
+    off. Every ``target_interval`` updates the target network moves to the online network, by
+    ``target_rate`` of the way.
 
     Guarantees: on the CPU, with one torch thread, same seed and same batches give the same weights
     to the last bit; ``state`` and ``load_state`` do not break that.
     """
 
-    def __init__(
-        self, layout: Layout, settings: DQNSettings, seed: int, device: str | torch.device = "cpu"
-    ) -> None:
+    def __init__(self, layout: Layout, settings: DQNSettings, seed: int, device: str | torch.device = "cpu") -> None:
         """Make a learner with fresh weights.
 
         Args:
@@ -47,8 +49,10 @@ class DQN:
         self._online = build_network(layout, settings.network, seed).to(self._device)
         self._target = build_network(layout, settings.network, seed).to(self._device)
         self._target.requires_grad_(False)
+        self._online_flat = FlatParameters(self._online)
+        self._target_flat = FlatParameters(self._target)
         self._optimizer = torch.optim.Adam(
-            self._online.parameters(),
+            [self._online_flat.parameter],
             lr=settings.learning_rate,
             eps=settings.adam_epsilon,
             fused=self._device.type in ("cpu", "cuda"),
@@ -69,8 +73,7 @@ class DQN:
 
         Returns:
             With ``metrics``: ``loss``, ``td_error`` (mean absolute), ``q`` (mean value of the
-            actions taken), ``gradient_norm`` (before clipping; 0 when clipping is off). Otherwise
-            nothing.
+            actions taken), ``gradient_norm`` (before clipping). Otherwise nothing.
 
         Raises:
             LearnerError: the batch's arrays do not fit together.
@@ -91,20 +94,23 @@ class DQN:
         else:
             td_error = double_q_learning(q, actions, reward, discount, value, selector)
         loss = huber(td_error, self._settings.huber_delta)
-        self._optimizer.zero_grad(set_to_none=True)
-        loss.backward()
-        norm = self._clip()
-        self._optimizer.step()
+        gradient = self._online_flat.zero_gradient()
+        loss.backward()  # pyright: ignore[reportUnknownMemberType]
+        norm = gradient.norm() if metrics or self._settings.gradient_clip else None
+        if norm is not None and self._settings.gradient_clip:
+            # The small term keeps a zero gradient from dividing by zero.
+            gradient.mul_((self._settings.gradient_clip / (norm + 1e-6)).clamp(max=1.0))
+        self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
         self._updates += 1
         if self._updates % self._settings.target_interval == 0:
-            _copy(self._online, self._target)
-        if not metrics:
+            self._target_flat.move_to(self._online_flat, self._settings.target_rate)
+        if not metrics or norm is None:
             return {}
         return {
             "loss": loss.item(),
             "td_error": td_error.detach().abs().mean().item(),
             "q": q.detach().gather(1, actions[:, None]).mean().item(),
-            "gradient_norm": 0.0 if norm is None else norm.item(),
+            "gradient_norm": norm.item(),
         }
 
     def weights(self) -> dict[str, NDArray[Any]]:
@@ -119,10 +125,12 @@ class DQN:
         state = {f"online/{name}": array for name, array in self.weights().items()}
         for name, array in _arrays(self._target.state_dict()).items():
             state[f"target/{name}"] = array
-        for name, parameter in self._online.named_parameters():
-            moments: Mapping[str, Tensor] = self._optimizer.state.get(parameter, {})
-            for key, array in _arrays(moments).items():
-                state[f"adam/{name}/{key}"] = array
+        moments: Mapping[str, Tensor] = self._optimizer.state.get(self._online_flat.parameter, {})
+        for name in _MOMENTS:
+            state[f"adam/{name}"] = np.zeros(self._online_flat.size, np.float32)
+        for name, array in _arrays(moments).items():
+            if name in _MOMENTS:
+                state[f"adam/{name}"] = array
         state["updates"] = np.array(self._updates, np.int64)
         return state
 
@@ -132,63 +140,40 @@ class DQN:
         Raises:
             CheckpointError: a name or shape is not this learner's. Nothing was changed then.
         """
-        moments = ("step", "exp_avg", "exp_avg_sq")
         expected: dict[str, tuple[int, ...]] = {"updates": ()}
+        for name in _MOMENTS:
+            expected[f"adam/{name}"] = (self._online_flat.size,)
         for name, tensor in self._online.state_dict().items():
             expected[f"online/{name}"] = expected[f"target/{name}"] = tuple(tensor.shape)
-        if any(name.startswith("adam/") for name in state):
-            for name, parameter in self._online.named_parameters():
-                for key in moments:
-                    shape = () if key == "step" else tuple(parameter.shape)
-                    expected[f"adam/{name}/{key}"] = shape
         found = {name: tuple(array.shape) for name, array in state.items()}
-        if found != expected:
-            wrong = sorted(
-                name
-                for name in found.keys() | expected.keys()
-                if found.get(name) != expected.get(name)
-            )
+        wrong = [name for name in sorted(found.keys() | expected.keys()) if found.get(name) != expected.get(name)]
+        if wrong:
+            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
             raise CheckpointError(
-                f"dqn: the checkpoint is of another network: {', '.join(wrong[:5])} "
-                f"{'…' if len(wrong) > 5 else ''} missing, unknown or of another shape; load it "
-                "with the settings and spaces of its run"
+                f"dqn: the checkpoint is of another network: {', '.join(wrong[:5])}{more} missing, "
+                "unknown or of another shape; load it with the settings and spaces of its run"
             )
-
-        def part(prefix: str) -> dict[str, Tensor]:
-            return {
-                name.removeprefix(prefix): torch.from_numpy(np.array(array))
-                for name, array in state.items()
-                if name.startswith(prefix)
-            }
-
-        self._online.load_state_dict(part("online/"))
-        self._target.load_state_dict(part("target/"))
-        self._optimizer.state.clear()
-        for name, parameter in self._online.named_parameters():
-            kept = part(f"adam/{name}/")
-            if kept:
-                # Adam's step counter stays where the optimizer would have made it.
-                self._optimizer.state[parameter] = {
-                    key: tensor.to(parameter.device) for key, tensor in kept.items()
-                }
+        for prefix, network in (("online/", self._online), ("target/", self._target)):
+            network.load_state_dict({name: _tensor(state[prefix + name]) for name in network.state_dict()})
         self._updates = int(state["updates"])
-
-    def _clip(self) -> Tensor | None:
-        if self._settings.gradient_clip == 0:
-            return None
-        return nn.utils.clip_grad_norm_(self._online.parameters(), self._settings.gradient_clip)
+        self._optimizer.state.clear()
+        if self._updates:
+            # One optimizer step is made per update, so Adam's own counter equals ours.
+            device = self._device
+            self._optimizer.state[self._online_flat.parameter] = {
+                "step": torch.tensor(float(self._updates), device=device),
+                **{name: _tensor(state[f"adam/{name}"]).to(device) for name in _MOMENTS},
+            }
 
     def _tensors(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in columns.items()}
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+        return torch.from_numpy(array).to(self._device)  # pyright: ignore[reportUnknownMemberType]
 
 
-def _copy(source: nn.Module, destination: nn.Module) -> None:
-    with torch.no_grad():
-        for kept, new in zip(destination.parameters(), source.parameters(), strict=True):
-            kept.copy_(new)
+def _tensor(array: NDArray[Any]) -> Tensor:
+    return torch.tensor(np.asarray(array))
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:

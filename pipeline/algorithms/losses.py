@@ -11,9 +11,7 @@ from torch.nn import functional
 from pipeline.errors import LearnerError
 
 
-def q_learning(
-    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor
-) -> Tensor:
+def q_learning(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor) -> Tensor:
     """TD errors of Q-learning (Watkins and Dayan, 1992).
 
     Args:
@@ -74,9 +72,7 @@ def huber(td_error: Tensor, delta: float) -> Tensor:
     return functional.huber_loss(td_error, torch.zeros_like(td_error), delta=delta)
 
 
-def q_loss(
-    q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor, delta: float = 1.0
-) -> Tensor:
+def q_loss(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, q_t: Tensor, delta: float = 1.0) -> Tensor:
     """Huber loss of ``q_learning``, a scalar; arguments as there."""
     return huber(q_learning(q_tm1, a_tm1, r_t, discount_t, q_t), delta)
 
@@ -96,9 +92,7 @@ def double_q_loss(
 
 def _check(q_tm1: Tensor, a_tm1: Tensor, r_t: Tensor, discount_t: Tensor, **q_t: Tensor) -> None:
     if q_tm1.ndim != 2:
-        raise LearnerError(
-            f"loss: q_tm1 has shape {tuple(q_tm1.shape)}, but has to be (batch, actions)"
-        )
+        raise LearnerError(f"loss: q_tm1 has shape {tuple(q_tm1.shape)}, but has to be (batch, actions)")
     expected = {name: (tensor, q_tm1.shape) for name, tensor in q_t.items()}
     for name, tensor in (("a_tm1", a_tm1), ("r_t", r_t), ("discount_t", discount_t)):
         expected[name] = (tensor, q_tm1.shape[:1])

@@ -1,6 +1,6 @@
 """Networks that read observation columns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any, cast
@@ -100,13 +100,12 @@ def build_network(layout: Layout, settings: NetworkSettings, seed: int | None = 
     """
     leaves = tuple(_leaves("observation", layout.observation_space))
     if not leaves:
-        raise SpaceError(
-            f"network: the observation space {layout.observation_space} has no columns to read"
-        )
+        raise SpaceError(f"network: the observation space {layout.observation_space} has no columns to read")
     actions = int(discrete_actions(layout).n)
-    with torch.random.fork_rng(devices=[], enabled=seed is not None):
-        if seed is not None:
-            torch.manual_seed(seed)
+    if seed is None:
+        return QNetwork(leaves, actions, settings.hidden)
+    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
+        torch.random.default_generator.manual_seed(seed)
         return QNetwork(leaves, actions, settings.hidden)
 
 
@@ -131,7 +130,8 @@ def _leaves(name: str, space: gym.Space[Any]) -> Iterator[_Leaf]:
             for key, part in space.spaces.items():
                 yield from _leaves(f"{name}/{key}", part)
         case spaces.Tuple():
-            for index, part in enumerate(cast("tuple[gym.Space[Any], ...]", space.spaces)):
+            parts = cast("Sequence[gym.Space[Any]]", cast("Any", space).spaces)
+            for index, part in enumerate(parts):
                 yield from _leaves(f"{name}/{index}", part)
         case spaces.Discrete():
             count, start = int(space.n), int(space.start)

@@ -25,9 +25,7 @@ class NetworkSettings:
         # Hydra hands tuples back as lists.
         self.hidden = tuple(self.hidden)
         if any(units < 1 for units in self.hidden):
-            raise ConfigError(
-                f"network.hidden is {self.hidden}, but every layer needs at least one unit"
-            )
+            raise ConfigError(f"network.hidden is {self.hidden}, but every layer needs at least one unit")
 
 
 @dataclass
@@ -47,7 +45,9 @@ class DQNSettings:
     batch_size: int = 128
     """Transitions per update."""
     target_interval: int = 100
-    """Updates between copies of the online network into the target network."""
+    """Updates between two moves of the target network to the online network."""
+    target_rate: float = 1.0
+    """How much of the way the target network moves; 1 makes it a copy."""
     gradient_clip: float = 10.0
     """Largest global norm of a gradient; 0 leaves gradients as they are."""
     huber_delta: float = 1.0
@@ -65,6 +65,7 @@ class DQNSettings:
             ("adam_epsilon", self.adam_epsilon, self.adam_epsilon > 0, "above 0"),
             ("batch_size", self.batch_size, self.batch_size >= 1, "1 or more"),
             ("target_interval", self.target_interval, self.target_interval >= 1, "1 or more"),
+            ("target_rate", self.target_rate, 0 < self.target_rate <= 1, "above 0 and up to 1"),
             ("gradient_clip", self.gradient_clip, self.gradient_clip >= 0, "0 or more"),
             ("huber_delta", self.huber_delta, self.huber_delta >= 0, "0 or more"),
         )

@@ -29,9 +29,7 @@ def kafka_error(error: BaseException) -> KafkaError | None:
     return first if isinstance(first, KafkaError) else None
 
 
-def translate(
-    error: KafkaException, address: str, *, doing: str, topic: str | None = None
-) -> PipelineError:
+def translate(error: KafkaException, address: str, *, doing: str, topic: str | None = None) -> PipelineError:
     """The package's error for a ``KafkaException``."""
     inner = kafka_error(error)
     if inner is None:
@@ -66,8 +64,7 @@ def metadata(
                 raise explain(cause, address, doing=doing, topic=topic) from exc
             inner = kafka_error(exc)
             transient = inner is not None and (
-                inner.code() in UNREACHABLE
-                or inner.code() in (KafkaError._TIMED_OUT, KafkaError._WAIT_COORD)
+                inner.code() in UNREACHABLE or inner.code() in (KafkaError._TIMED_OUT, KafkaError._WAIT_COORD)
             )
             if not transient:
                 raise translate(exc, address, doing=doing, topic=topic) from exc

@@ -33,16 +33,22 @@ logger = logging.getLogger("pipeline.broker")
 AUTHENTICATION = frozenset(
     {
         KafkaError._AUTHENTICATION,
+        KafkaError._SSL,
         KafkaError.SASL_AUTHENTICATION_FAILED,
+        KafkaError.UNSUPPORTED_SASL_MECHANISM,
+        KafkaError.ILLEGAL_SASL_STATE,
+    }
+)
+"""The connection itself is refused."""
+REFUSED = AUTHENTICATION | frozenset(
+    {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
         KafkaError.CLUSTER_AUTHORIZATION_FAILED,
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
-        KafkaError.UNSUPPORTED_SASL_MECHANISM,
-        KafkaError.ILLEGAL_SASL_STATE,
-        KafkaError._SSL,
     }
 )
+"""The connection, or one operation over it."""
 UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -78,15 +84,13 @@ def explain(
     """The package's error for a librdkafka error, with what happened, where and what to do."""
     code, said = error.code(), error.str()
     named = f" (topic {topic})" if topic else ""
-    if code in AUTHENTICATION:
+    if code in REFUSED:
         return BrokerAuthenticationError(
-            f"the broker at {address} refused {doing}{named}: {said}; "
-            "check user, password and permissions"
+            f"the broker at {address} refused {doing}{named}: {said}; check user, password and permissions"
         )
     if code in UNREACHABLE:
         return BrokerUnreachableError(
-            f"no broker answers at {address} while {doing}{named}: {said}; "
-            "check the address and that the broker runs"
+            f"no broker answers at {address} while {doing}{named}: {said}; check the address and that the broker runs"
         )
     if code in UNKNOWN_TOPIC:
         return UnknownTopicError(

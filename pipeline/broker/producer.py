@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pipeline.broker.client import metadata, translate
-from pipeline.broker.logs import LinkMonitor, LinkState, RateLimitedLog, explain
+from pipeline.broker.logs import AUTHENTICATION, LinkMonitor, LinkState, RateLimitedLog, explain
 from pipeline.broker.settings import BrokerSettings, producer_options
 from pipeline.broker.topics import fixed_partition
 from pipeline.errors import BrokerError, DeliveryError, PipelineError, QueueFullError
@@ -166,7 +166,7 @@ class Producer:
 
         Raises:
             DeliveryError: not acknowledged within ``timeout`` seconds; the log may hold it or get
-                it later.
+                it later, since it stays queued until ``message.timeout.ms``.
             BrokerUnreachableError, BrokerAuthenticationError, UnknownTopicError: known reasons.
         """
         done: list[Delivery] = []
@@ -178,6 +178,9 @@ class Producer:
             self.send(topic, value, key, headers, partition, done.append)
         while not done and time.monotonic() < deadline:
             self._producer.poll(min(0.1, max(0.0, deadline - time.monotonic())))
+            refused = self._monitor.trouble
+            if refused is not None and refused.code() in AUTHENTICATION:
+                raise explain(refused, self._address, doing="sending a record", topic=topic)
         if not done:
             cause = self._monitor.trouble
             why = f": {cause.str()}" if cause is not None else ""

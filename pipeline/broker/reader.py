@@ -125,9 +125,7 @@ class LogReader:
         except KafkaException as exc:
             raise translate(exc, self._address, doing="starting a reader") from exc
         try:
-            places = [
-                place for topic in self._topics for place in self._places(consumer, topic, deadline)
-            ]
+            places = [place for topic in self._topics for place in self._places(consumer, topic, deadline)]
             assigned = [TopicPartition(*place, self._first(consumer, place)) for place in places]
             consumer.assign(assigned)
         except BaseException:
@@ -245,15 +243,11 @@ class LogReader:
     ) -> None:
         self.close()
 
-    def _places(
-        self, consumer: confluent_kafka.Consumer, topic: str, deadline: float
-    ) -> list[Place]:
+    def _places(self, consumer: confluent_kafka.Consumer, topic: str, deadline: float) -> list[Place]:
         started = time.monotonic()
         while True:
             left = max(0.1, deadline - time.monotonic())
-            found = metadata(
-                consumer, self._monitor, self._address, left, topic, doing="opening a topic"
-            ).topics[topic]
+            found = metadata(consumer, self._monitor, self._address, left, topic, doing="opening a topic").topics[topic]
             if found.error is None and found.partitions:
                 numbers = sorted(cast(dict[int, Any], found.partitions))
                 if self._partitions is not None:
@@ -274,16 +268,12 @@ class LogReader:
         low, high = self._watermarks(consumer, place, self._open_timeout)
         return high if self._start == "latest" else low
 
-    def _watermarks(
-        self, consumer: confluent_kafka.Consumer, place: Place, timeout: float
-    ) -> tuple[int, int]:
+    def _watermarks(self, consumer: confluent_kafka.Consumer, place: Place, timeout: float) -> tuple[int, int]:
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.05, deadline - time.monotonic())
             try:
-                found = consumer.get_watermark_offsets(
-                    TopicPartition(*place), timeout=min(1.0, left), cached=False
-                )
+                found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(1.0, left), cached=False)
             except KafkaException as exc:
                 inner = kafka_error(exc)
                 passing = inner is not None and (
@@ -298,9 +288,7 @@ class LogReader:
                     )
                 )
                 if not passing or time.monotonic() >= deadline:
-                    raise translate(
-                        exc, self._address, doing="asking for offsets", topic=place[0]
-                    ) from exc
+                    raise translate(exc, self._address, doing="asking for offsets", topic=place[0]) from exc
                 time.sleep(0.02)  # get_watermark_offsets() may have come back at once
             else:
                 if found:  # None after a time-out, whatever the stub says
@@ -382,8 +370,7 @@ class LogReader:
             lost = low - expected
             self.expired[place] = self.expired.get(place, 0) + lost
             logger.warning(
-                "%s[%d] at %s: %d records (offsets %d to %d) were removed by retention before they "
-                "were read",
+                "%s[%d] at %s: %d records (offsets %d to %d) were removed by retention before they were read",
                 *place,
                 self._address,
                 lost,

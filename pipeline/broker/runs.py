@@ -13,9 +13,7 @@ from pipeline.wire import RunManifest
 logger = logging.getLogger("pipeline.broker")
 
 
-def publish_manifest(
-    producer: Producer, topics: Topics, manifest: RunManifest, timeout: float = 10.0
-) -> Delivery:
+def publish_manifest(producer: Producer, topics: Topics, manifest: RunManifest, timeout: float = 10.0) -> Delivery:
     """Announce a run, or its new state, and wait until the broker has it.
 
     Raises:
@@ -41,9 +39,7 @@ def list_runs(settings: BrokerSettings, namespace: str, timeout: float = 10.0) -
     return sorted(runs.values(), key=lambda manifest: manifest.created_ms)
 
 
-def find_run(
-    settings: BrokerSettings, namespace: str, run: str | None = None, timeout: float = 10.0
-) -> RunManifest:
+def find_run(settings: BrokerSettings, namespace: str, run: str | None = None, timeout: float = 10.0) -> RunManifest:
     """The manifest of a run, waited for if it is not there yet.
 
     Args:
@@ -74,9 +70,7 @@ def find_run(
     raise RunNotFoundError(_not_found(settings.address, namespace, run, runs, timeout))
 
 
-def _read(
-    reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float
-) -> None:
+def _read(reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float) -> None:
     # A missing topic is waited for only where a run is; an address is always given the whole time.
     if first_wait == 0.0:
         reader.open(min(timeout, 2.0))
@@ -104,9 +98,7 @@ def _choose(runs: dict[str, RunManifest], run: str | None) -> RunManifest | None
     return max(running, key=lambda manifest: manifest.created_ms, default=None)
 
 
-def _not_found(
-    address: str, namespace: str, run: str | None, runs: dict[str, RunManifest], timeout: float
-) -> str:
+def _not_found(address: str, namespace: str, run: str | None, runs: dict[str, RunManifest], timeout: float) -> str:
     newest = sorted(runs.values(), key=lambda manifest: -manifest.created_ms)[:10]
     there = ", ".join(f"{m.run} ({m.state})" for m in newest) or "none"
     wanted = f"run {run!r}" if run is not None else "running run"

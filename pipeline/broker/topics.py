@@ -63,8 +63,7 @@ class Topics:
         ):
             if not value or len(value) > 100 or not set(value) <= allowed:
                 raise ConfigError(
-                    f"{name}={value!r} cannot be part of a topic's name; use 1 to 100 letters, "
-                    "digits, '-' and '_'"
+                    f"{name}={value!r} cannot be part of a topic's name; use 1 to 100 letters, digits, '-' and '_'"
                 )
 
     @property
@@ -182,9 +181,7 @@ class _Admin:
             raise translate(exc, self.address, doing="starting an admin client") from exc
 
     def metadata(self, timeout: float) -> Any:
-        return metadata(
-            self.client, self.monitor, self.address, timeout, doing="looking at the topics"
-        )
+        return metadata(self.client, self.monitor, self.address, timeout, doing="looking at the topics")
 
     def result(self, future: Any, timeout: float, doing: str, topic: str) -> Any:
         try:
@@ -225,10 +222,7 @@ def ensure_topics(
         return [spec.name for spec in missing]
     created: list[str] = []
     if missing:
-        new = [
-            NewTopic(spec.name, spec.partitions, replication, config=dict(spec.config))
-            for spec in missing
-        ]
+        new = [NewTopic(spec.name, spec.partitions, replication, config=dict(spec.config)) for spec in missing]
         left = max(1.0, deadline - time.monotonic())
         futures: dict[str, Any] = cast(Any, admin.client).create_topics(new, request_timeout=left)
         for name, future in futures.items():
@@ -250,9 +244,7 @@ def ensure_topics(
     return created
 
 
-def check_topics(
-    settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float = 10.0
-) -> list[str]:
+def check_topics(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float = 10.0) -> list[str]:
     """What is missing or differs, a sentence each; empty when all is right. Changes nothing.
 
     Raises:
@@ -306,9 +298,7 @@ def _problems(admin: _Admin, specs: Sequence[TopicSpec], timeout: float) -> list
     if not resources:
         return []
     client = cast(Any, admin.client)  # the stubs leave the futures' type open
-    futures: dict[ConfigResource, Any] = client.describe_configs(
-        list(resources.values()), request_timeout=timeout
-    )
+    futures: dict[ConfigResource, Any] = client.describe_configs(list(resources.values()), request_timeout=timeout)
     by_name = {resource.name: future for resource, future in futures.items()}
     problems: list[str] = []
     for spec in specs:
@@ -318,9 +308,7 @@ def _problems(admin: _Admin, specs: Sequence[TopicSpec], timeout: float) -> list
         partitions = len(found[spec.name].partitions)
         if partitions != spec.partitions:
             problems.append(f"{spec.name} has {partitions} partitions, not {spec.partitions}")
-        entries = admin.result(
-            by_name[spec.name], timeout, "reading the settings of a topic", spec.name
-        )
+        entries = admin.result(by_name[spec.name], timeout, "reading the settings of a topic", spec.name)
         for key, wanted in spec.config.items():
             actual = entries[key].value if key in entries else None
             if actual != wanted:

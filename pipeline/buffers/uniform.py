@@ -41,15 +41,13 @@ class UniformBuffer:
         """
         if capacity < 2:
             raise ConfigError(
-                f"replay buffer: capacity is {capacity}, but a transition needs two rows; "
-                "set it to 2 or more"
+                f"replay buffer: capacity is {capacity}, but a transition needs two rows; set it to 2 or more"
             )
         if seed < 0:
             raise ConfigError(f"replay buffer: seed is {seed}; set it to 0 or more")
         self._capacity = capacity
         self._observation: dict[str, Array] = {
-            column.name: np.zeros((capacity, *column.shape), column.dtype)
-            for column in layout.observation
+            column.name: np.zeros((capacity, *column.shape), column.dtype) for column in layout.observation
         }
         self._columns: dict[str, Array] = {
             column.name: np.zeros((capacity, *column.shape), column.dtype)
@@ -135,9 +133,7 @@ class UniformBuffer:
         if batch_size < 1:
             raise LearnerError(f"replay buffer: batch size is {batch_size}; ask for 1 or more")
         if self._length == 0:
-            raise LearnerError(
-                "replay buffer: nothing to sample, it holds no transition yet; insert first"
-            )
+            raise LearnerError("replay buffer: nothing to sample, it holds no transition yet; insert first")
         rows = self._draw(batch_size)
         ends = rows + self._delta[rows]
         ends[ends >= self._capacity] -= self._capacity
@@ -219,9 +215,7 @@ class UniformBuffer:
 
     def _empty_batch(self, size: int) -> Batch:
         def like(rings: Mapping[str, Array]) -> dict[str, Array]:
-            return {
-                name: np.empty((size, *ring.shape[1:]), ring.dtype) for name, ring in rings.items()
-            }
+            return {name: np.empty((size, *ring.shape[1:]), ring.dtype) for name, ring in rings.items()}
 
         return Batch(
             observation=like(self._observation),
@@ -253,8 +247,7 @@ class UniformBuffer:
         wrong = {name: length for name, length in lengths.items() if length != len(start)}
         if wrong:
             raise LearnerError(
-                f"replay buffer: {len(start)} transitions, but columns of other lengths: {wrong}; "
-                "nothing was inserted"
+                f"replay buffer: {len(start)} transitions, but columns of other lengths: {wrong}; nothing was inserted"
             )
         if len(start) and not (
             start[0] >= 0
@@ -273,8 +266,7 @@ def _column(columns: Mapping[str, Array], name: str, ring: Array) -> Array:
     array = columns.get(name)
     if array is None:
         raise LearnerError(
-            f"replay buffer: column {name!r} is missing, there are {sorted(columns)}; "
-            "nothing was inserted"
+            f"replay buffer: column {name!r} is missing, there are {sorted(columns)}; nothing was inserted"
         )
     if array.shape[1:] != ring.shape[1:]:
         raise LearnerError(

@@ -30,7 +30,9 @@ class Command(NamedTuple):
 COMMANDS: dict[str, Command] = {
     "demo": Command(commands.demo, (), "learner, clients and services in one command, until solved"),
     "services": Command(
-        commands.services, ("status", "up", "down", "fetch"), "start, end or show broker and object store"
+        commands.services,
+        ("status", "up", "down", "fetch"),
+        "start, end or show broker and object store",
     ),
     "topics": Command(commands.topics, ("check", "create"), "check or create the topics of run=NAME"),
     "learner": Command(commands.learner, (), "the training node"),
@@ -62,7 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if command.actions and words and "=" not in words[0]:
         action = words.pop(0)
         if action not in command.actions:
-            print(f"pipeline {name}: {action!r} is none of {', '.join(command.actions)}.", file=sys.stderr)
+            print(
+                f"pipeline {name}: {action!r} is none of {', '.join(command.actions)}.",
+                file=sys.stderr,
+            )
             return 2
     try:
         config = load_config(words)
@@ -85,7 +90,10 @@ def _usage() -> str:
 def _help(name: str, command: Command) -> str:
     actions = f" [{'|'.join(command.actions)}]" if command.actions else ""
     lines = [f"usage: pipeline {name}{actions} [SETTING=VALUE ...]", "", command.summary, ""]
-    lines += ["groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn", ""]
+    lines += [
+        "groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn",
+        "",
+    ]
     texts = documentation()
     for setting, default in settings().items():
         lines.append(f"  {setting}={default}")

@@ -3,7 +3,7 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -120,9 +120,9 @@ def _now_ms() -> int:
 def _rows(value: Any, index: NDArray[np.int64]) -> Any:
     """The given sub-environments' part of a batched, possibly nested, value."""
     if isinstance(value, dict):
-        return {key: _rows(item, index) for key, item in value.items()}
+        return {key: _rows(item, index) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, tuple):
-        return tuple(_rows(item, index) for item in value)
+        return tuple(_rows(item, index) for item in cast("tuple[Any, ...]", value))
     return value[index]
 
 
@@ -137,9 +137,11 @@ def _with_final(following: Any, ended: NDArray[np.bool_], info: dict[str, Any]) 
 
 def _patched(following: Any, final: Any, index: NDArray[np.int64]) -> Any:
     if isinstance(following, dict):
-        return {key: _patched(following[key], _part(final, key), index) for key in following}
+        leaves = cast("dict[str, Any]", following)
+        return {key: _patched(leaf, _part(final, key), index) for key, leaf in leaves.items()}
     if isinstance(following, tuple):
-        return tuple(_patched(item, _part(final, at), index) for at, item in enumerate(following))
+        parts = cast("tuple[Any, ...]", following)
+        return tuple(_patched(part, _part(final, at), index) for at, part in enumerate(parts))
     patched = np.array(following)
     for at in index:
         patched[at] = final[at]
@@ -149,5 +151,5 @@ def _patched(following: Any, final: Any, index: NDArray[np.int64]) -> Any:
 def _part(final: Any, key: Any) -> Any:
     """One leaf of final observations, which Gymnasium gives as an array of whole ones or as a dict of arrays."""
     if isinstance(final, dict):
-        return final[key]
+        return cast("dict[Any, Any]", final)[key]
     return [None if one is None else one[key] for one in final]

@@ -108,9 +108,7 @@ class ChunkBuilder:
                 self._close(environment, stream, Ending.OPEN)
                 stream.first_step += length
         segments = [segment for stream in self._streams for segment in stream.segments]
-        chunk = Chunk(
-            version=self.version, segments=_segment_table(segments), columns=self._columns(segments)
-        )
+        chunk = Chunk(version=self.version, segments=_segment_table(segments), columns=self._columns(segments))
         for stream in self._streams:
             stream.start = stream.stop = 0
             stream.segments = []
@@ -217,7 +215,15 @@ class ChunkBuilder:
     def _close(self, environment: int, stream: _Stream, ending: Ending) -> None:
         last = [rows[environment].copy() for rows in self._last]
         stream.segments.append(
-            _Segment(environment, stream.episode, stream.first_step, stream.start, stream.stop, ending, last)
+            _Segment(
+                environment,
+                stream.episode,
+                stream.first_step,
+                stream.start,
+                stream.stop,
+                ending,
+                last,
+            )
         )
         stream.start = stream.stop
 
@@ -298,9 +304,7 @@ def _checked(value: Any, column: Column, *lead: int) -> Array:
     """The value as an array of the column's dtype and shape, finite, and inside its bounds."""
     array = value if type(value) is np.ndarray else np.asarray(value)
     if array.shape != (*lead, *column.shape):
-        raise InvalidSampleError(
-            f"{column.name!r} has shape {array.shape}, the run needs {(*lead, *column.shape)}."
-        )
+        raise InvalidSampleError(f"{column.name!r} has shape {array.shape}, the run needs {(*lead, *column.shape)}.")
     if array.dtype is not column.dtype and array.dtype != column.dtype:
         if not np.can_cast(array.dtype, column.dtype, "same_kind") and array.dtype.kind not in "iu":
             raise InvalidSampleError(f"{column.name!r} is {array.dtype}, the run needs {column.dtype}.")

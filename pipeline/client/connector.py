@@ -14,9 +14,8 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from multiprocessing import get_context
-from multiprocessing.connection import Connection as Pipe
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import Any, Self
 
 from pipeline.algorithms import Agent
 from pipeline.algorithms.spec import network_spec
@@ -39,7 +38,14 @@ from pipeline.config import PipelineConfig, from_dict
 from pipeline.connect import connect
 from pipeline.errors import ClientError, ConnectorClosedError, ServerTimeoutError
 from pipeline.experience import EpisodeInfo, Layout, Version, new_session
-from pipeline.wire import RecordHeaders, RunManifest, decode_chunk, encode_chunk, encode_episode, fingerprint
+from pipeline.wire import (
+    RecordHeaders,
+    RunManifest,
+    decode_chunk,
+    encode_chunk,
+    encode_episode,
+    fingerprint,
+)
 
 log = logging.getLogger(__name__)
 
@@ -134,7 +140,10 @@ class DQNConnector:
         return self
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
     ) -> None:
         self._acting_depth -= 1
         self._acting.release()
@@ -280,7 +289,7 @@ class DQNConnector:
         self._feeder.join(2.0)
         self._process.join(10.0)
         if self._process.is_alive():
-            self._process.terminate()
+            self._process.kill()
             self._process.join(5.0)
         atexit.unregister(self.close)
 
@@ -290,7 +299,7 @@ class DQNConnector:
         """A fresh process with a fresh pipe and mailbox: the old ones may have been left half-used."""
         self._mailbox = Mailbox(self._context, self.agent.weights())
         self._stamp = 0
-        self._pipe, theirs = cast(tuple[Pipe, Pipe], self._context.Pipe())
+        self._pipe, theirs = self._context.Pipe()
         self._process = self._context.Process(
             target=run_uplink,
             args=(self._uplink_settings, theirs, self._mailbox, self._counters),
@@ -368,7 +377,7 @@ class DQNConnector:
 
     def _complete(self, info: Mapping[str, Any]) -> EpisodeInfo:
         now = int(time.time() * 1000)
-        values = {
+        values: dict[str, Any] = {
             "actor": self.actor,
             "session": self.session,
             "episode": 0,
@@ -420,7 +429,10 @@ class DQNConnector:
 
     def _replace_uplink(self) -> None:
         self._process.join(1.0)
-        log.warning("The uplink process ended (exit code %s); another one is started.", self._process.exitcode)
+        log.warning(
+            "The uplink process ended (exit code %s); another one is started.",
+            self._process.exitcode,
+        )
         self.uplink_restarts += 1
         self._closed.wait(min(5.0, 0.1 * 2 ** min(self.uplink_restarts, 6)))
         old = self._pipe

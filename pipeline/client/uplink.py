@@ -6,12 +6,13 @@ the connector closed it or because its process died, the uplink flushes for a mo
 """
 
 import logging
+import signal
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection as Pipe
-from typing import Any
+from multiprocessing.connection import Connection as _Connection
+from typing import Any, TypeAlias
 
 from pipeline.broker import LinkState, LogReader, Producer, Record, Topics
 from pipeline.client.mailbox import Mailbox
@@ -23,6 +24,8 @@ from pipeline.weights import Follower, ObjectStore, unpack
 from pipeline.wire import Heartbeat, RunManifest
 
 log = logging.getLogger(__name__)
+
+Pipe: TypeAlias = "_Connection[Any, Any]"
 
 # Indices into the counters that connector and uplink share.
 PUSHED, DROPPED, LEARNER_SEQUENCE, LINK_UP, RUN_ENDED = range(5)
@@ -62,12 +65,13 @@ def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters:
         mailbox: where weights are put.
         counters: ``int64[COUNTERS]`` shared with the connector.
     """
+    # Ctrl-C and a service manager's SIGTERM reach the whole group; the connector decides when the uplink ends.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
     configure_logging(settings.log_level)
     uplink = _Uplink(settings, pipe, mailbox, counters)
     try:
         uplink.run()
-    except KeyboardInterrupt:
-        log.debug("interrupted; the connector's process handles Ctrl-C")
     finally:
         uplink.close()
 
@@ -128,9 +132,7 @@ class _Uplink:
 
         while True:
             try:
-                self._producer.send(
-                    name, value, key=self._settings.actor, headers=headers, on_delivery=delivered
-                )
+                self._producer.send(name, value, key=self._settings.actor, headers=headers, on_delivery=delivered)
                 return
             except QueueFullError:
                 # librdkafka's queue is full; not reading the pipe leaves the rest with the connector's policy.

@@ -94,7 +94,13 @@ class _Processes:
 
     def _start(self, role: str, *overrides: str, number: int | None = None) -> None:
         name = role if number is None else f"{role}-{number}"
-        command = [sys.executable, "-m", f"pipeline.{role}", *_as_overrides(self._config), *overrides]
+        command = [
+            sys.executable,
+            "-m",
+            f"pipeline.{role}",
+            *_as_overrides(self._config),
+            *overrides,
+        ]
         with (self._logs / f"{name}.log").open("wb") as log:
             self._running[name] = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
 
@@ -104,12 +110,13 @@ def _as_overrides(config: PipelineConfig) -> list[str]:
     overrides: list[str] = []
 
     def add(prefix: str, tree: dict[str, object]) -> None:
-        for key, value in tree.items():
-            name = f"{prefix}{key}"
-            if isinstance(value, dict) and name not in ("kafka.producer", "kafka.consumer", "environment.kwargs"):
-                add(f"{name}.", value)
+        for part, value in tree.items():
+            name = f"{prefix}{part}"
+            if isinstance(value, dict) and name not in OPEN_MAPPINGS:
+                add(f"{name}.", cast("dict[str, object]", value))
             elif isinstance(value, dict):
-                overrides.extend(f"{name}.{inner}={json.dumps(item)}" for inner, item in value.items())
+                inner = cast("dict[str, object]", value)
+                overrides.extend(f"{name}.{key}={json.dumps(item)}" for key, item in inner.items())
             else:
                 overrides.append(f"{name}={json.dumps(value)}")
 
@@ -159,7 +166,11 @@ def _note(progress: Progress, topic: str, value: bytes, topics: Topics) -> None:
 
 
 def _summarise(
-    config: PipelineConfig, folder: Path, evaluation: EvaluationThread, progress: Progress, console: Console
+    config: PipelineConfig,
+    folder: Path,
+    evaluation: EvaluationThread,
+    progress: Progress,
+    console: Console,
 ) -> int:
     solved = evaluation.solved
     weights = folder / "weights.safetensors"

@@ -116,7 +116,11 @@ class EvaluationThread(threading.Thread):
     def _follow(self) -> None:
         config = self._config
         connection = connect(config)
-        follower = Follower(connection.broker, ObjectStore(connection.store), Topics(config.namespace, self._run_name))
+        follower = Follower(
+            connection.broker,
+            ObjectStore(connection.store),
+            Topics(config.namespace, self._run_name),
+        )
         threshold = config.environment.solved_return
         evaluator = Evaluator(config, config.demo.evaluation_episodes, config.demo.seed + 1_000_003)
         try:

@@ -65,7 +65,11 @@ class Progress:
         if beat.role != "learner":
             return
         self.learner_seen = True
-        self.accepted, self.rejected, self.version = beat.transitions, beat.rejected, beat.version_number
+        self.accepted, self.rejected, self.version = (
+            beat.transitions,
+            beat.rejected,
+            beat.version_number,
+        )
         now = time.monotonic()
         if self.started is None and beat.transitions:
             self.started = now
@@ -79,7 +83,11 @@ class Progress:
 
     def note_evaluation(self, evaluation: EvaluationThread) -> None:
         """Take the evaluation's newest results in."""
-        self.best, self.last, self.evaluated = evaluation.best, evaluation.last, evaluation.evaluated
+        self.best, self.last, self.evaluated = (
+            evaluation.best,
+            evaluation.last,
+            evaluation.evaluated,
+        )
 
 
 def render(progress: Progress) -> Panel:

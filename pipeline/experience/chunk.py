@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +21,13 @@ from pipeline.experience.layout import Layout
 from pipeline.experience.version import Version
 
 _INT32_MAX = 2**31 - 1
+_SEGMENT_DTYPES = (
+    ("environment", ("i", 4)),
+    ("episode", ("i", 8)),
+    ("first_step", ("i", 4)),
+    ("length", ("i", 4)),
+    ("ending", ("u", 1)),
+)
 
 
 class Ending(IntEnum):
@@ -127,19 +134,12 @@ def check_segments(segments: Segments) -> None:
     Raises:
         InvalidRecordError: BAD_SEGMENTS, with what is wrong.
     """
-    table: tuple[tuple[str, NDArray[Any], str], ...] = (
-        ("environment", segments.environment, "i4"),
-        ("episode", segments.episode, "i8"),
-        ("first_step", segments.first_step, "i4"),
-        ("length", segments.length, "i4"),
-        ("ending", segments.ending, "u1"),
-    )
-    count = len(segments.length)
-    for name, array, kind in table:
-        if array.dtype.str[1:] != kind or array.shape != (count,):
-            raise _bad_segments(
-                f"{name} is {array.dtype}{list(array.shape)}, expected {kind}[{count}]"
-            )
+    count = len(segments)
+    for name, dtype in _SEGMENT_DTYPES:
+        array = cast("NDArray[Any]", getattr(segments, name))
+        # Views of a record are little-endian, whatever this machine is.
+        if (array.dtype.kind, array.dtype.itemsize) != dtype or array.shape != (count,):
+            raise _bad_segments(f"{name} is {array.dtype}{list(array.shape)}, expected {dtype[0]}{dtype[1]}[{count}]")
     if count == 0:
         raise _bad_segments("there are no segments")
     # Python integers are quicker than numpy on tables this small and cannot overflow.
@@ -159,9 +159,7 @@ def check_segments(segments: Segments) -> None:
         raise _bad_segments("two segments are of the same environment and episode")
 
 
-def check_arrays(
-    columns: Mapping[str, NDArray[Any]], layout: Layout, steps: int, rows: int
-) -> None:
+def check_arrays(columns: Mapping[str, NDArray[Any]], layout: Layout, steps: int, rows: int) -> None:
     """Check names, dtypes and shapes of all columns.
 
     Raises:
@@ -176,8 +174,7 @@ def check_arrays(
         if array.dtype != column.dtype or array.shape != expected:
             raise InvalidRecordError(
                 RejectReason.WRONG_SHAPE,
-                f"column {column.name!r} is {array.dtype}{list(array.shape)}, "
-                f"expected {column.dtype}{list(expected)}",
+                f"column {column.name!r} is {array.dtype}{list(array.shape)}, expected {column.dtype}{list(expected)}",
             )
 
 
@@ -189,9 +186,7 @@ def check_names(names: Any, layout: Layout) -> None:
     """
     missing = layout.by_name.keys() - names
     if missing:
-        raise InvalidRecordError(
-            RejectReason.MISSING_COLUMN, f"column {min(missing)!r} of the run's layout is missing"
-        )
+        raise InvalidRecordError(RejectReason.MISSING_COLUMN, f"column {min(missing)!r} of the run's layout is missing")
     unknown: Any = names - layout.by_name.keys()
     if unknown:
         raise InvalidRecordError(
@@ -207,9 +202,7 @@ def check_values(columns: Mapping[str, NDArray[Any]], layout: Layout) -> None:
     """
     for column in layout.columns:
         if column.is_float and not np.isfinite(columns[column.name]).all():
-            raise InvalidRecordError(
-                RejectReason.NOT_FINITE, f"column {column.name!r} holds NaN or an infinity"
-            )
+            raise InvalidRecordError(RejectReason.NOT_FINITE, f"column {column.name!r} holds NaN or an infinity")
     for column in layout.enforced:
         if not column.contains(columns[column.name]):
             raise InvalidRecordError(

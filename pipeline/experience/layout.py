@@ -87,10 +87,7 @@ class Layout:
         return {
             "observation": space_to_json(self.observation_space),
             "action": space_to_json(self.action_space),
-            "extras": [
-                {"name": c.name, "dtype": c.dtype.name, "shape": list(c.shape)}
-                for c in self.extras
-            ],
+            "extras": [{"name": c.name, "dtype": c.dtype.name, "shape": list(c.shape)} for c in self.extras],
         }
 
     @staticmethod

@@ -2,8 +2,9 @@
 
 The return of the step at time t is r_t + g r_{t+1} + … + g^{k-1} r_{t+k-1}, where g is gamma and
 k is n, or less where the episode or what is known of it ends before. It bootstraps from the
-observation k steps later with discount g^k, or 0 where the episode terminated there (Sutton and Barto,
-Reinforcement Learning, 2nd ed., section 7.1; truncation bootstraps: Pardo et al. 2018, arXiv:1712.00378).
+observation k steps later with discount g^k, or 0 where the episode terminated there (Sutton and
+Barto, Reinforcement Learning, 2nd ed., section 7.1; truncation bootstraps: Pardo et al. 2018,
+arXiv:1712.00378).
 """
 
 from __future__ import annotations
@@ -121,9 +122,7 @@ class NStepReader:
         ConfigError: a figure is out of range.
     """
 
-    def __init__(
-        self, n: int, gamma: float, max_streams: int = 4096, max_environments: int = 4096
-    ) -> None:
+    def __init__(self, n: int, gamma: float, max_streams: int = 4096, max_environments: int = 4096) -> None:
         if n < 1 or not 0.0 <= gamma <= 1.0 or max_streams < 1 or max_environments < 1:
             raise ConfigError(
                 f"n-step reader: n is {n}, gamma {gamma}, max_streams {max_streams}, "
@@ -184,9 +183,7 @@ class NStepReader:
             stream.tails = {}
         return assembly.transitions(self.gamma)
 
-    def _read_segments(
-        self, chunk: Chunk, before: dict[int, _Tail], stream: _Stream, assembly: _Assembly
-    ) -> None:
+    def _read_segments(self, chunk: Chunk, before: dict[int, _Tail], stream: _Stream, assembly: _Assembly) -> None:
         segments = chunk.segments
         environments = segments.environment.tolist()
         episodes = segments.episode.tolist()
@@ -225,9 +222,7 @@ class NStepReader:
             for environment, tail in stream.tails.items():
                 tails.append([environment, tail.episode, tail.next_step, len(tail.steps)])
                 waiting.append(tail.steps)
-            index.append(
-                {"actor": actor, "session": session, "sequence": stream.sequence, "tails": tails}
-            )
+            index.append({"actor": actor, "session": session, "sequence": stream.sequence, "tails": tails})
         text = json.dumps({"n": self.n, "gamma": self.gamma, "streams": index})
         arrays: dict[str, NDArray[Any]] = {"index": np.frombuffer(text.encode(), np.uint8).copy()}
         if waiting:
@@ -333,9 +328,7 @@ class _Assembly:
             observations=joined.observations,
             start=start,
             end=start + horizon,
-            columns={
-                name: array[step] for name, array in joined.columns.items() if name != "reward"
-            },
+            columns={name: array[step] for name, array in joined.columns.items() if name != "reward"},
             reward=total.astype(np.float32),
             discount=discount.astype(np.float32),
             version_epoch=keys >> 40,
@@ -426,6 +419,4 @@ def _streams_from(
 
 
 def _under(prefix: str, state: Mapping[str, NDArray[Any]]) -> Columns:
-    return {
-        name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)
-    }
+    return {name.removeprefix(prefix): array for name, array in state.items() if name.startswith(prefix)}

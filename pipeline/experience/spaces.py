@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, TypeGuard, cast
 
 import gymnasium as gym
 import numpy as np
@@ -56,9 +56,7 @@ class Column:
 
     def __post_init__(self) -> None:
         if not 0 < len(self.name) <= _MAX_NAME or not self.name.isprintable():
-            raise SpaceError(
-                f"column name {self.name[:64]!r} must be 1 to {_MAX_NAME} printable characters"
-            )
+            raise SpaceError(f"column name {self.name[:64]!r} must be 1 to {_MAX_NAME} printable characters")
         if self.dtype.name not in DTYPES:
             raise SpaceError(f"column {self.name!r} has dtype {self.dtype}, which is not carried")
         if not 0 < self.row_bytes <= _MAX_BYTES:
@@ -161,15 +159,10 @@ def unflatten(prefix: str, space: gym.Space[Any], columns: Mapping[str, NDArray[
     Raises:
         SpaceError: a column is missing.
     """
-    if isinstance(space, spaces.Dict):
-        return {
-            key: unflatten(f"{prefix}/{key}", part, columns) for key, part in space.spaces.items()
-        }
-    if isinstance(space, spaces.Tuple):
-        return tuple(
-            unflatten(f"{prefix}/{index}", part, columns)
-            for index, part in enumerate(cast("Sequence[gym.Space[Any]]", space.spaces))
-        )
+    if _is_dict(space):
+        return {key: unflatten(f"{prefix}/{key}", part, columns) for key, part in space.spaces.items()}
+    if _is_tuple(space):
+        return tuple(unflatten(f"{prefix}/{index}", part, columns) for index, part in enumerate(space.spaces))
     if prefix not in columns:
         raise SpaceError(f"column {prefix!r} is missing")
     return columns[prefix]
@@ -181,7 +174,7 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
     Raises:
         SpaceError: the space cannot be carried.
     """
-    if isinstance(space, spaces.Box):
+    if _is_box(space):
         return {
             "type": "box",
             "dtype": np.dtype(space.dtype).name,
@@ -189,27 +182,27 @@ def space_to_json(space: gym.Space[Any]) -> dict[str, Any]:
             "low": _bounds_to_json(space.low),
             "high": _bounds_to_json(space.high),
         }
-    if isinstance(space, spaces.Discrete):
+    if _is_discrete(space):
         return {
             "type": "discrete",
             "n": int(space.n),
             "start": int(space.start),
             "dtype": np.dtype(space.dtype).name,
         }
-    if isinstance(space, spaces.MultiDiscrete):
+    if _is_multi_discrete(space):
         return {
             "type": "multi-discrete",
             "nvec": space.nvec.tolist(),
             "start": space.start.tolist(),
             "dtype": np.dtype(space.dtype).name,
         }
-    if isinstance(space, spaces.MultiBinary):
+    if _is_multi_binary(space):
         return {"type": "multi-binary", "shape": list(space.shape)}
-    if isinstance(space, spaces.Dict):
+    if _is_dict(space):
         parts = [[key, space_to_json(part)] for key, part in space.spaces.items()]
         return {"type": "dict", "spaces": parts}
-    if isinstance(space, spaces.Tuple):
-        members = cast("Sequence[gym.Space[Any]]", space.spaces)
+    if _is_tuple(space):
+        members = space.spaces
         return {"type": "tuple", "spaces": [space_to_json(part) for part in members]}
     raise _unsupported("space", space)
 
@@ -222,7 +215,7 @@ def space_from_json(value: Any) -> gym.Space[Any]:
     """
     try:
         return _from_json(value, 0)
-    except (TypeError, ValueError, OverflowError, AssertionError, KeyError) as error:
+    except (TypeError, ValueError, OverflowError, AssertionError, LookupError) as error:
         raise SpaceError(f"malformed description of a space: {error}") from error
 
 
@@ -252,55 +245,86 @@ def shape_from_json(value: Any) -> tuple[int, ...]:
     return shape
 
 
+# gymnasium's spaces are generic: plain isinstance leaves their parameter unknown.
+
+
+def _is_box(space: gym.Space[Any]) -> TypeGuard[spaces.Box[Any]]:
+    return isinstance(space, spaces.Box)
+
+
+def _is_discrete(space: gym.Space[Any]) -> TypeGuard[spaces.Discrete[Any]]:
+    return isinstance(space, spaces.Discrete)
+
+
+def _is_multi_discrete(space: gym.Space[Any]) -> TypeGuard[spaces.MultiDiscrete[Any]]:
+    return isinstance(space, spaces.MultiDiscrete)
+
+
+def _is_multi_binary(space: gym.Space[Any]) -> TypeGuard[spaces.MultiBinary]:
+    return isinstance(space, spaces.MultiBinary)
+
+
+def _is_dict(space: gym.Space[Any]) -> TypeGuard[_DictOf]:
+    return isinstance(space, spaces.Dict)
+
+
+def _is_tuple(space: gym.Space[Any]) -> TypeGuard[_TupleOf]:
+    return isinstance(space, spaces.Tuple)
+
+
+class _DictOf(Protocol):
+    spaces: dict[Any, gym.Space[Any]]
+
+
+class _TupleOf(Protocol):
+    spaces: tuple[gym.Space[Any], ...]
+
+
 def _columns(name: str, space: gym.Space[Any], depth: int) -> list[Column]:
     if depth > _MAX_DEPTH:
         raise SpaceError(f"{name}: nested deeper than {_MAX_DEPTH} levels")
     parts: list[tuple[Any, gym.Space[Any]]]
-    if isinstance(space, spaces.Dict):
+    if _is_dict(space):
         parts = list(space.spaces.items())
         for key, _ in parts:
             if not isinstance(key, str) or not key or "/" in key:
                 raise SpaceError(f"{name}: key {key!r} must be a non-empty string without '/'")
-    elif isinstance(space, spaces.Tuple):
-        parts = list(enumerate(cast("Sequence[gym.Space[Any]]", space.spaces)))
+    elif _is_tuple(space):
+        parts = list(enumerate(space.spaces))
     else:
         return [_leaf(name, space)]
     if not parts:
         raise SpaceError(f"{name}: the space {space} has no parts")
-    return [
-        column for key, part in parts for column in _columns(f"{name}/{key}", part, depth + 1)
-    ]
+    return [column for key, part in parts for column in _columns(f"{name}/{key}", part, depth + 1)]
 
 
 def _leaf(name: str, space: gym.Space[Any]) -> Column:
-    if isinstance(space, spaces.Box):
+    if _is_box(space):
         low, high = _compact(space.low), _compact(space.high)
         low, high = (low, high) if low.ndim == high.ndim else (space.low, space.high)
         return Column(name, np.dtype(space.dtype), space.shape, low, high)
-    if isinstance(space, spaces.Discrete):
+    if _is_discrete(space):
         low = np.asarray(int(space.start), dtype=np.int64)
         high = np.asarray(int(space.start) + int(space.n) - 1, dtype=np.int64)
         return Column(name, np.dtype(space.dtype), (), low, high, discrete=True)
-    if isinstance(space, spaces.MultiDiscrete):
+    if _is_multi_discrete(space):
         low = space.start.astype(np.int64)
         high = low + space.nvec.astype(np.int64) - 1
         return Column(name, np.dtype(space.dtype), space.shape, low, high, discrete=True)
-    if isinstance(space, spaces.MultiBinary):
+    if _is_multi_binary(space):
         low, high = np.asarray(0, dtype=np.int8), np.asarray(1, dtype=np.int8)
         return Column(name, np.dtype(np.int8), space.shape, low, high, discrete=True)
     raise _unsupported(name, space)
 
 
-def _flatten(
-    name: str, space: gym.Space[Any], value: Any, batch: bool, out: dict[str, NDArray[Any]]
-) -> None:
-    if isinstance(space, spaces.Dict):
+def _flatten(name: str, space: gym.Space[Any], value: Any, batch: bool, out: dict[str, NDArray[Any]]) -> None:
+    if _is_dict(space):
         if not isinstance(value, Mapping) or value.keys() != space.spaces.keys():
             raise SpaceError(f"{name}: expected a dict with keys {list(space.spaces)}")
         for key, part in space.spaces.items():
             _flatten(f"{name}/{key}", part, value[key], batch, out)
-    elif isinstance(space, spaces.Tuple):
-        members = cast("Sequence[gym.Space[Any]]", space.spaces)
+    elif _is_tuple(space):
+        members = space.spaces
         if not isinstance(value, Sequence) or len(cast("Sequence[Any]", value)) != len(members):
             raise SpaceError(f"{name}: expected a tuple of {len(members)} parts")
         for index, part in enumerate(members):
@@ -319,8 +343,7 @@ def _array(name: str, space: gym.Space[Any], value: Any, batch: bool) -> NDArray
     if (array.shape[1:] != shape or array.ndim == 0) if batch else array.shape != shape:
         leading = "batch, " if batch else ""
         raise SpaceError(
-            f"{name}: the value has shape {list(array.shape)}, expected "
-            f"[{leading}{', '.join(map(str, shape))}]"
+            f"{name}: the value has shape {list(array.shape)}, expected [{leading}{', '.join(map(str, shape))}]"
         )
     return array if array.dtype == dtype else _convert(name, array, dtype)
 
@@ -357,8 +380,7 @@ def _limits(dtype: np.dtype[Any]) -> tuple[Any, Any]:
 def _bounds_to_json(bounds: NDArray[Any]) -> Any:
     compact = _compact(bounds)
     flat = [
-        str(item) if isinstance(item, float) and math.isinf(item) else item
-        for item in compact.reshape(-1).tolist()
+        str(item) if isinstance(item, float) and math.isinf(item) else item for item in compact.reshape(-1).tolist()
     ]
     return flat if compact.ndim else flat[0]
 
@@ -401,7 +423,8 @@ def _from_json(value: Any, depth: int) -> gym.Space[Any]:
         shape = shape_from_json(fields["shape"])
         if not shape:
             raise SpaceError("multi-binary: the shape has no dimensions")
-        return spaces.MultiBinary(shape if len(shape) > 1 else shape[0])
+        first, *rest = shape
+        return spaces.MultiBinary(shape if rest else first)
     parts: Any = fields.get("spaces")
     if not isinstance(parts, list) or len(cast("list[Any]", parts)) > _MAX_PARTS:
         raise SpaceError(f"space of type {str(kind)[:32]!r} is not known, or has no parts")

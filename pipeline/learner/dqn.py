@@ -65,6 +65,4 @@ class DQNTrainingNode(TrainingNode):
 
 
 def _below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {
-        name[len(prefix) :]: np.asarray(value) for name, value in tensors.items() if name.startswith(prefix)
-    }
+    return {name[len(prefix) :]: np.asarray(value) for name, value in tensors.items() if name.startswith(prefix)}

@@ -114,9 +114,7 @@ class Ingest:
         try:
             headers = RecordHeaders.from_kafka(record.headers)
             if headers.run != self._run:
-                raise InvalidRecordError(
-                    RejectReason.WRONG_RUN, f"it is of run {headers.run!r}, this is {self._run!r}"
-                )
+                raise InvalidRecordError(RejectReason.WRONG_RUN, f"it is of run {headers.run!r}, this is {self._run!r}")
             if headers.version.number < self._oldest():
                 return Arrival(record, headers, None, None, skipped)
             chunk = decode_chunk(record.value or b"", self._layout, self._limits)

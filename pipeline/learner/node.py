@@ -9,10 +9,10 @@ import json
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import torch
 from numpy.typing import NDArray
@@ -243,10 +243,10 @@ class TrainingNode(ABC):
             raise ConfigError(f"The configuration {path} cannot be read: {error}") from error
         if not isinstance(tree, dict):
             raise ConfigError(f"The configuration {path} is not a mapping.")
-        return from_dict({str(key): value for key, value in tree.items()})
+        return from_dict(cast("dict[str, Any]", tree))
 
     @contextmanager
-    def monitor_timing(self, prom_timer: Gauge) -> Iterator[None]:
+    def monitor_timing(self, prom_timer: Gauge) -> Generator[None]:
         """Set ``prom_timer`` to the seconds that the block took; only when Prometheus is on."""
         if not self.metrics.enabled:
             yield
@@ -332,7 +332,7 @@ class TrainingNode(ABC):
         self.metrics.actors.set(len(positions))
 
     @contextmanager
-    def _opened(self) -> Iterator[tuple[Ingest, BackgroundPublisher]]:
+    def _opened(self) -> Generator[tuple[Ingest, BackgroundPublisher]]:
         """Everything that talks to the outside, opened in order and closed in reverse."""
         config = self.config
         connection = connect(config)

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 from omegaconf import OmegaConf
@@ -33,7 +34,9 @@ class RunFolder:
 
     def __init__(self, saves: str, run: str) -> None:
         if not _NAME.fullmatch(run):
-            raise ConfigError(f"run={run!r}: use letters, digits, '_' and '-', at most 63, beginning with one of the first two.")
+            raise ConfigError(
+                f"run={run!r}: use letters, digits, '_' and '-', at most 63, beginning with one of the first two."
+            )
         self.path = Path(saves) / run
 
     def make(self) -> Path:
@@ -45,7 +48,7 @@ class RunFolder:
         """Write the resolved configuration (addresses and settings; never a secret)."""
         (self.make() / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(to_dict(config))))
 
-    def save_summary(self, summary: dict[str, object]) -> None:
+    def save_summary(self, summary: Mapping[str, object]) -> None:
         """Write the run's closing figures."""
         (self.make() / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
 

@@ -46,8 +46,7 @@ def services_up(folder: Path | str, kind: str, detach: bool = False) -> int:
             while not services.ended():
                 watch.wait(WATCH_SECONDS)
             raise ServiceError(
-                f"{', '.join(services.ended())} ended by itself. "
-                f"The logs are in {services.folder / 'logs'}."
+                f"{', '.join(services.ended())} ended by itself. The logs are in {services.folder / 'logs'}."
             )
     except _StopAsked:
         print("The services have ended.", flush=True)

@@ -101,11 +101,7 @@ class LocalKafka(Service):
     def prepare(self) -> Command:
         """Write the settings, and format the storage on first use."""
         self._format()
-        return Command(
-            self._java(
-                "-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(self._properties)
-            )
-        )
+        return Command(self._java("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(self._properties)))
 
     def _format(self) -> None:
         data = self._folder / "data"

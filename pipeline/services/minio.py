@@ -41,9 +41,7 @@ class LocalMinio(Service):
         port: where it is free; None takes any.
     """
 
-    def __init__(
-        self, folder: Path, log: Path, access_key: str, secret_key: str, port: int | None = None
-    ) -> None:
+    def __init__(self, folder: Path, log: Path, access_key: str, secret_key: str, port: int | None = None) -> None:
         super().__init__("MinIO", log, READY_SECONDS)
         self._folder = folder
         self._access_key = access_key

@@ -116,10 +116,7 @@ class Service(ABC):
             if not self.alive:
                 raise ServiceError(f"{self.name} ended while it was starting. {self._log_tail()}")
             if time.monotonic() > deadline:
-                raise ServiceError(
-                    f"{self.name} did not answer within {self._ready_seconds:g} s. "
-                    f"{self._log_tail()}"
-                )
+                raise ServiceError(f"{self.name} did not answer within {self._ready_seconds:g} s. {self._log_tail()}")
             time.sleep(POLL_SECONDS)
 
     def stop(self, timeout: float = 30.0) -> None:

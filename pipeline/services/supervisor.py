@@ -105,16 +105,12 @@ class Services:
 
     def _part(self, name: str) -> Service:
         if name not in self._parts:
-            raise ServiceError(
-                f"There is no {name} of its own among the {self.addresses.kind} services."
-            )
+            raise ServiceError(f"There is no {name} of its own among the {self.addresses.kind} services.")
         return self._parts[name]
 
 
 @contextlib.contextmanager
-def running_services(
-    kind: str, folder: Path | str, *, keep_data: bool = True
-) -> Generator[Services]:
+def running_services(kind: str, folder: Path | str, *, keep_data: bool = True) -> Generator[Services]:
     """Broker and store, running as long as the block: started in order, ready on entry, ended on
     exit.
 
@@ -131,9 +127,7 @@ def running_services(
     """
     folder = Path(folder).resolve()
     if kind not in KINDS:
-        raise ServiceError(
-            f"There are no {kind!r} services to start: choose one of {', '.join(KINDS)}."
-        )
+        raise ServiceError(f"There are no {kind!r} services to start: choose one of {', '.join(KINDS)}.")
     folder.mkdir(parents=True, exist_ok=True)
     with _supervising(folder):
         parts: dict[str, Service] = {}
@@ -186,9 +180,7 @@ def start_detached(kind: str, folder: Path | str) -> Addresses:
         if addresses is not None and addresses.pid == process.pid:
             return addresses
         if process.poll() is not None:
-            raise ServiceError(
-                f"The {kind} services did not start. {log.read_text(errors='replace').strip()}"
-            )
+            raise ServiceError(f"The {kind} services did not start. {log.read_text(errors='replace').strip()}")
         time.sleep(POLL_SECONDS)
 
 
@@ -210,9 +202,7 @@ def down(folder: Path | str, timeout: float = STOP_SECONDS) -> bool:
     deadline = time.monotonic() + timeout
     while _supervisor(folder) is not None:
         if time.monotonic() > deadline:
-            raise ServiceError(
-                f"The services in {folder} still run after {timeout:g} s (process {pid})."
-            )
+            raise ServiceError(f"The services in {folder} still run after {timeout:g} s (process {pid}).")
         time.sleep(POLL_SECONDS)
     return True
 
@@ -229,9 +219,7 @@ def _start(kind: str, folder: Path, parts: dict[str, Service]) -> Services:
         # The ports of the last start, where they are free: what a run's manifest says then stays
         # true.
         ports = _read_ports(data)
-        minio = LocalMinio(
-            data / "minio", logs / "minio.log", access_key, secret_key, ports.get("minio")
-        )
+        minio = LocalMinio(data / "minio", logs / "minio.log", access_key, secret_key, ports.get("minio"))
         kafka = LocalKafka(data / "kafka", logs / "kafka.log", ports.get("kafka"))
         parts.update(minio=minio, kafka=kafka)
         for part in parts.values():
@@ -266,9 +254,7 @@ def _supervising(folder: Path) -> Generator[None]:
     try:
         lock.acquire(timeout=LOCK_SECONDS, poll_interval=0.01)
     except Timeout:
-        raise ServiceError(
-            f"Services already run in {folder}; `pipeline services down` ends them."
-        ) from None
+        raise ServiceError(f"Services already run in {folder}; `pipeline services down` ends them.") from None
     try:
         (folder / "supervisor.pid").write_text(str(os.getpid()))
         yield

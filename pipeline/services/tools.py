@@ -19,20 +19,14 @@ def find_java() -> str:
         MissingToolError: there is none.
     """
     home = os.environ.get("JAVA_HOME")
-    java = (shutil.which("java", path=str(Path(home) / "bin")) if home else None) or shutil.which(
-        "java"
-    )
+    java = (shutil.which("java", path=str(Path(home) / "bin")) if home else None) or shutil.which("java")
     if java is None:
-        raise MissingToolError(
-            f"Java is not installed: the local Kafka needs Java {JAVA_MAJOR} or newer."
-        )
+        raise MissingToolError(f"Java is not installed: the local Kafka needs Java {JAVA_MAJOR} or newer.")
     said = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
     version = re.search(r'version "(?:1\.)?(\d+)', said.stderr + said.stdout)
     if said.returncode != 0 or version is None or int(version[1]) < JAVA_MAJOR:
         found = version[1] if version else "no version"
-        raise MissingToolError(
-            f"Java {JAVA_MAJOR} or newer is needed by the local Kafka; {java} says {found}."
-        )
+        raise MissingToolError(f"Java {JAVA_MAJOR} or newer is needed by the local Kafka; {java} says {found}.")
     return java
 
 
@@ -65,9 +59,7 @@ def missing_tools(*finders: Callable[[], str]) -> list[str]:
     return sentences
 
 
-def run_tool(
-    command: Sequence[str], purpose: str, environment: Mapping[str, str] | None = None
-) -> None:
+def run_tool(command: Sequence[str], purpose: str, environment: Mapping[str, str] | None = None) -> None:
     """Run a tool to its end.
 
     Raises:
@@ -85,9 +77,7 @@ def run_tool(
     )
     if done.returncode != 0:
         tail = "\n".join(done.stdout.splitlines()[-15:])
-        raise ServiceError(
-            f"{purpose} failed: {Path(command[0]).name} exited with {done.returncode}.\n{tail}"
-        )
+        raise ServiceError(f"{purpose} failed: {Path(command[0]).name} exited with {done.returncode}.\n{tail}")
 
 
 def _find(name: str, missing: str) -> str:

@@ -25,5 +25,7 @@ def save_figure(points: Sequence[Point], path: Path, title: str) -> None:
         axis.grid(alpha=0.3)
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}")
-    figure.savefig(temporary, format=path.suffix.lstrip(".") or "png", dpi=110)
+    figure.savefig(  # pyright: ignore[reportUnknownMemberType]
+        temporary, format=path.suffix.lstrip(".") or "png", dpi=110
+    )
     temporary.replace(path)

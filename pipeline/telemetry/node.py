@@ -73,7 +73,11 @@ class TelemetryNode:
             episode = decode_episode(value)
         except InvalidRecordError as error:
             self.refused += 1
-            log.log(logging.WARNING if self.refused == 1 else logging.DEBUG, "An episode was refused: %s", error)
+            log.log(
+                logging.WARNING if self.refused == 1 else logging.DEBUG,
+                "An episode was refused: %s",
+                error,
+            )
             return
         self.statistics.add(episode)
         self._episodes.inc()

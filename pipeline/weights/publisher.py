@@ -38,17 +38,13 @@ class Publisher:
         timeout: seconds that an announcement may take.
     """
 
-    def __init__(
-        self, store: ObjectStore, producer: Producer, topics: Topics, timeout: float = 10.0
-    ) -> None:
+    def __init__(self, store: ObjectStore, producer: Producer, topics: Topics, timeout: float = 10.0) -> None:
         self._store = store
         self._producer = producer
         self._topics = topics
         self._timeout = timeout
 
-    def publish(
-        self, record: ModelVersionRecord, tensors: Mapping[str, np.ndarray]
-    ) -> ModelVersionRecord:
+    def publish(self, record: ModelVersionRecord, tensors: Mapping[str, np.ndarray]) -> ModelVersionRecord:
         """Make a version visible to everybody; the record as announced.
 
         In this order: (1) PUT under the write-once key, (2) stat, which shows that the object is
@@ -66,9 +62,7 @@ class Publisher:
             BrokerError: the announcement was not acknowledged; it may be in the log.
         """
         data = pack(tensors)
-        announced = replace(
-            record, key=weights_key(record.run, record.version), size=len(data), sha256=sha256(data)
-        )
+        announced = replace(record, key=weights_key(record.run, record.version), size=len(data), sha256=sha256(data))
         self._upload(announced, data)
         self._producer.send_and_wait(
             self._topics.versions,
@@ -234,9 +228,7 @@ class BackgroundPublisher:
                 self._failures += 1
                 if not told:
                     told = True
-                    logger.warning(
-                        "version %s is not published yet, training goes on: %s", record.version, exc
-                    )
+                    logger.warning("version %s is not published yet, training goes on: %s", record.version, exc)
                 self._stopping.wait(pause * self._jitter.uniform(0.5, 1.5))
                 pause = min(self._max_pause, pause * 2)
             except PipelineError as exc:

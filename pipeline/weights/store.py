@@ -1,8 +1,10 @@
 """An S3 bucket in which an object, once written, stays what it is."""
 
+import re
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 import certifi
 import urllib3
@@ -22,6 +24,7 @@ from pipeline.errors import (
 from pipeline.weights.settings import StoreSettings
 from pipeline.weights.tensors import sha256
 
+_ENDPOINT = re.compile(r"[A-Za-z0-9._\-\[\]:]+")
 _MISSING = frozenset({"NoSuchKey", "NoSuchObject", "NoSuchBucket", "ResourceNotFound"})
 _REFUSED = frozenset(
     {
@@ -58,9 +61,7 @@ class _Client(Minio):
 
     def put_if_absent(self, bucket: str, key: str, data: bytes, *, conditional: bool) -> str:
         """One signed PUT; its etag."""
-        headers: dict[str, str | list[str] | tuple[str]] = {
-            "Content-Type": "application/octet-stream"
-        }
+        headers: dict[str, str | list[str] | tuple[str]] = {"Content-Type": "application/octet-stream"}
         if conditional:
             headers["If-None-Match"] = "*"
         return self._put_object(bucket, key, data, headers=headers).etag or ""
@@ -69,8 +70,8 @@ class _Client(Minio):
 class ObjectStore:
     """Whole, write-once objects under keys. Thread-safe; opens connections when they are needed.
 
-    Every request has short time-outs, so a store that is away is an error soon. Nothing is retried
-    here but making the connection, once: who calls decides when to try again.
+    Every request has short time-outs, so a store that is away is an error soon. Nothing is
+    retried here: who calls decides when to try again.
 
     Raises:
         ConfigError: the endpoint or the bucket's name are malformed.
@@ -86,11 +87,11 @@ class ObjectStore:
             cert_reqs="CERT_REQUIRED",
             ca_certs=certifi.where(),
             # A repeated PUT could meet its own first try and call it a stranger's.
-            retries=urllib3.Retry(
-                total=1, connect=1, read=0, redirect=0, status=0, other=0, backoff_factor=0.1
-            ),
+            retries=cast(Any, False),
         )
         try:
+            if not _ENDPOINT.fullmatch(settings.endpoint):
+                raise ValueError("it is not host:port")
             self._client = _Client(
                 settings.endpoint,
                 access_key=settings.access_key or None,
@@ -101,8 +102,7 @@ class ObjectStore:
             )
         except ValueError as exc:
             raise ConfigError(
-                f"the store's endpoint {settings.endpoint!r} is refused: {exc}; "
-                "set store.endpoint to host:port"
+                f"the store's endpoint {settings.endpoint!r} is refused: {exc}; set store.endpoint to host:port"
             ) from exc
 
     def ensure_bucket(self) -> None:
@@ -176,8 +176,7 @@ class ObjectStore:
         actual = sha256(data)
         if actual != expected_sha256:
             raise WeightsCorruptError(
-                f"{key} at {self.settings.address} has sha256 {actual}, "
-                f"announced was {expected_sha256}"
+                f"{key} at {self.settings.address} has sha256 {actual}, announced was {expected_sha256}"
             )
         return data
 
@@ -214,13 +213,10 @@ class ObjectStore:
             yield
         except S3Error as exc:
             if exc.code in _MISSING:
-                raise WeightsNotFoundError(
-                    f"{where} does not exist ({exc.code}, while {doing})"
-                ) from exc
+                raise WeightsNotFoundError(f"{where} does not exist ({exc.code}, while {doing})") from exc
             if exc.code in _REFUSED:
                 raise StoreAccessError(
-                    f"the store refused {doing} {where}: {exc.code}; "
-                    "check access key, secret key and permissions"
+                    f"the store refused {doing} {where}: {exc.code}; check access key, secret key and permissions"
                 ) from exc
             raise StoreError(f"{exc.code} from the store while {doing} {where}: {exc}") from exc
         except (HTTPError, OSError) as exc:

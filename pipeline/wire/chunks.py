@@ -113,8 +113,7 @@ def decode_chunk(
     if steps != declared or steps > limits.max_steps:
         raise InvalidRecordError(
             RejectReason.BAD_SEGMENTS,
-            f"segments have {steps} steps, the chunk says {declared}, "
-            f"{limits.max_steps} are allowed",
+            f"segments have {steps} steps, the chunk says {declared}, {limits.max_steps} are allowed",
         )
     version = Version(record["version_epoch"], record["version_number"])
     if not version.in_range() or record["dropped"] < 0:
@@ -147,9 +146,7 @@ def _segments(record: Mapping[str, Any], limits: Limits) -> Segments:
     return segments
 
 
-def _columns(
-    items: list[dict[str, Any]], layout: Layout, steps: int, rows: int
-) -> dict[str, NDArray[Any]]:
+def _columns(items: list[dict[str, Any]], layout: Layout, steps: int, rows: int) -> dict[str, NDArray[Any]]:
     found = {item["name"]: item["data"] for item in items}
     if len(found) != len(items):
         raise InvalidRecordError(RejectReason.UNKNOWN_COLUMN, "a column is given twice")
@@ -163,10 +160,10 @@ def _columns(
         if len(data) != count * column.row_bytes:
             raise InvalidRecordError(
                 RejectReason.WRONG_SHAPE,
-                f"column {column.name!r} has {len(data)} bytes, expected {count} rows of "
-                f"{column.row_bytes}",
+                f"column {column.name!r} has {len(data)} bytes, expected {count} rows of {column.row_bytes}",
             )
-        if column.dtype.kind == "b" and max(bytes(data), default=0) > 1:
+        # Any byte but 0 and 1 would be a boolean that is neither equal to True nor to False.
+        if column.dtype.kind == "b" and np.frombuffer(data, np.uint8).max() > 1:
             raise InvalidRecordError(
                 RejectReason.OUT_OF_BOUNDS, f"column {column.name!r} holds booleans beyond 0 and 1"
             )

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any, cast
 
 import fastavro
+from fastavro.read import SchemaResolutionError
 
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.wire.registry import Registry, Released, registry
@@ -40,9 +41,7 @@ def encode(name: str, record: Mapping[str, Any], schemas: Registry | None = None
     try:
         cast("Any", fastavro).schemaless_writer(out, released.parsed, record)
     except (ValueError, TypeError, KeyError, AttributeError, OverflowError, IndexError) as error:
-        raise InvalidRecordError(
-            RejectReason.MALFORMED, f"the record does not fit schema {name!r}: {error}"
-        ) from error
+        raise InvalidRecordError(RejectReason.MALFORMED, f"the record does not fit schema {name!r}: {error}") from error
     return out.getvalue()
 
 
@@ -83,9 +82,7 @@ def decode_views(
     """
     view = _readonly(data)
     if len(view) > max_bytes:
-        raise InvalidRecordError(
-            RejectReason.OVERSIZE, f"{len(view)} bytes, of which {max_bytes} are allowed"
-        )
+        raise InvalidRecordError(RejectReason.OVERSIZE, f"{len(view)} bytes, of which {max_bytes} are allowed")
     known = schemas or registry()
     released = find_schema(view, name, known)
     body = Body(view, _PREFIX)
@@ -106,22 +103,16 @@ def find_schema(data: bytes | memoryview, name: str, schemas: Registry | None = 
     """
     prefix = bytes(data[:_PREFIX])
     if prefix[:2] != b"\xc3\x01"[: len(prefix)] or not prefix:
-        raise InvalidRecordError(
-            RejectReason.NOT_OURS, f"the record opens with {prefix[:2].hex() or 'nothing'}"
-        )
+        raise InvalidRecordError(RejectReason.NOT_OURS, f"the record opens with {prefix[:2].hex() or 'nothing'}")
     if len(prefix) < _PREFIX:
-        raise InvalidRecordError(
-            RejectReason.CUT_SHORT, f"{len(prefix)} bytes, less than a fingerprint"
-        )
+        raise InvalidRecordError(RejectReason.CUT_SHORT, f"{len(prefix)} bytes, less than a fingerprint")
     released = (schemas or registry()).find(prefix)
     if released is None:
         raise InvalidRecordError(
             RejectReason.UNKNOWN_SCHEMA, f"fingerprint {prefix[2:].hex()} is of no released schema"
         )
     if released.name != name:
-        raise InvalidRecordError(
-            RejectReason.WRONG_SCHEMA, f"a record of {released.name!r}, expected {name!r}"
-        )
+        raise InvalidRecordError(RejectReason.WRONG_SCHEMA, f"a record of {released.name!r}, expected {name!r}")
     return released
 
 
@@ -129,15 +120,13 @@ def _resolve(view: memoryview, written: Released, schemas: Registry) -> dict[str
     # fastavro resolves schemas, and by now every length and count in the body has been checked.
     newest = schemas.newest(written.name)
     try:
-        return cast("Any", fastavro).schemaless_reader(
-            io.BytesIO(view[_PREFIX:]), written.parsed, newest.parsed
-        )
+        return cast("Any", fastavro).schemaless_reader(io.BytesIO(view[_PREFIX:]), written.parsed, newest.parsed)
     except (ValueError, TypeError, KeyError, IndexError, EOFError, OverflowError) as error:
         raise InvalidRecordError(
             RejectReason.MALFORMED,
             f"a record of an older {written.name!r} does not resolve: {error}",
         ) from error
-    except fastavro.read.SchemaResolutionError as error:
+    except SchemaResolutionError as error:
         raise InvalidRecordError(
             RejectReason.MALFORMED,
             f"an older {written.name!r} does not resolve to the newest: {error}",
@@ -153,7 +142,7 @@ def _readonly(data: bytes | memoryview) -> memoryview:
 
 def _plain(value: Any) -> Any:
     if isinstance(value, memoryview):
-        return bytes(value)
+        return bytes(cast("memoryview", value))
     if isinstance(value, dict):
         return {key: _plain(item) for key, item in cast("dict[str, Any]", value).items()}
     if isinstance(value, list):

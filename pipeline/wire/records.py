@@ -232,8 +232,7 @@ class Heartbeat(_Record):
     @classmethod
     def _from_dict(cls, fields: Mapping[str, Any]) -> Self:
         positions = tuple(
-            Position(item["session"], item["sequence"], item["transitions"])
-            for item in fields["positions"]
+            Position(item["session"], item["sequence"], item["transitions"]) for item in fields["positions"]
         )
         return super()._from_dict({**fields, "positions": positions})
 

@@ -62,9 +62,7 @@ class Registry:
             released = _load(name, path, newest)
             known = self._by_prefix.setdefault(released.prefix, released)
             if known.name != name:
-                raise ConfigError(
-                    f"schemas {known.name!r} and {name!r} have the same fingerprint: {path}"
-                )
+                raise ConfigError(f"schemas {known.name!r} and {name!r} have the same fingerprint: {path}")
             if newest:
                 self._newest[name] = known
         if not self._newest:
@@ -89,9 +87,7 @@ class Registry:
         try:
             return self._newest[name]
         except KeyError:
-            raise ConfigError(
-                f"no schema is named {name!r}; there are {', '.join(self.names)}"
-            ) from None
+            raise ConfigError(f"no schema is named {name!r}; there are {', '.join(self.names)}") from None
 
     def find(self, prefix: bytes) -> Released | None:
         """The released schema whose records open with these ten bytes, or None."""

@@ -237,9 +237,7 @@ def _take(body: Body, length: int, what: str) -> memoryview:
 
 def _cut_short(body: Body, what: str) -> InvalidRecordError:
     left = body.end - body.position
-    return InvalidRecordError(
-        RejectReason.CUT_SHORT, f"{what} at byte {body.position}, where {left} bytes are left"
-    )
+    return InvalidRecordError(RejectReason.CUT_SHORT, f"{what} at byte {body.position}, where {left} bytes are left")
 
 
 def _malformed(body: Body, what: str) -> InvalidRecordError:

@@ -66,9 +66,7 @@ def _one_thread() -> Any:
     torch.set_num_threads(threads)
 
 
-@pytest.mark.parametrize(
-    "changes", [{}, {"double": False}, {"huber_delta": 0.0}, {"gradient_clip": 0.0}]
-)
+@pytest.mark.parametrize("changes", [{}, {"double": False}, {"huber_delta": 0.0}, {"gradient_clip": 0.0}])
 def test_learns_the_values_of_a_chain(changes: dict[str, Any]) -> None:
     dqn = DQN(LAYOUT, settings(**changes), seed=0)
     rng = np.random.default_rng(0)

@@ -40,9 +40,7 @@ def test_they_agree_when_the_networks_do() -> None:
     given = example()
     given["q_t_selector"] = given["q_t_value"]
     plain = {k: v for k, v in given.items() if not k.startswith("q_t_")}
-    torch.testing.assert_close(
-        double_q_learning(**given), q_learning(**plain, q_t=given["q_t_value"])
-    )
+    torch.testing.assert_close(double_q_learning(**given), q_learning(**plain, q_t=given["q_t_value"]))
     torch.testing.assert_close(double_q_loss(**given), q_loss(**plain, q_t=given["q_t_value"]))
 
 

@@ -88,9 +88,7 @@ def test_a_single_tensor_is_enough_for_a_flat_space() -> None:
 def test_the_seed_decides_and_the_global_generator_stays() -> None:
     layout = layout_of(spaces.Box(-1, 1, (4,), np.float32))
     before = torch.get_rng_state()
-    one, same, other = (
-        build_network(layout, SETTINGS, seed).state_dict()["body.0.weight"] for seed in (1, 1, 2)
-    )
+    one, same, other = (build_network(layout, SETTINGS, seed).state_dict()["body.0.weight"] for seed in (1, 1, 2))
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(one, same)
     assert not torch.equal(one, other)

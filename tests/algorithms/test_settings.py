@@ -19,6 +19,7 @@ from pipeline.errors import ConfigError
         ("adam_epsilon", -1e-8),
         ("batch_size", 0),
         ("target_interval", 0),
+        ("target_rate", 0.0),
         ("gradient_clip", -1.0),
         ("huber_delta", float("inf")),
     ],
@@ -45,8 +46,7 @@ def test_schedule_is_a_slope_between_two_plateaus() -> None:
 
 def test_settings_come_without_torch() -> None:
     program = (
-        "import sys; from pipeline.algorithms import DQNSettings, LinearSchedule; "
-        "assert 'torch' not in sys.modules"
+        "import sys; from pipeline.algorithms import DQNSettings, LinearSchedule; assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
 

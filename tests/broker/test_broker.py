@@ -25,17 +25,13 @@ def test_what_is_sent_is_read(settings: BrokerSettings, topics: Topics):
     headers = [("run", b"r"), ("sequence", b"\x00\x01")]
     with Producer(settings) as producer:
         for number in range(50):
-            producer.send(
-                topics.samples, b"v%d" % number, f"k{number % 7}", headers, None, deliveries.append
-            )
+            producer.send(topics.samples, b"v%d" % number, f"k{number % 7}", headers, None, deliveries.append)
         assert producer.flush() == 0
         assert len(producer) == 0
     assert all(delivery.error is None for delivery in deliveries)
     with LogReader(settings, topics.samples) as reader:
         records = reader.read_to_end()
-        assert {(r.partition, r.offset) for r in records} == {
-            (d.partition, d.offset) for d in deliveries
-        }
+        assert {(r.partition, r.offset) for r in records} == {(d.partition, d.offset) for d in deliveries}
         assert sorted(r.value for r in records) == sorted(b"v%d" % n for n in range(50))
         assert all(r.headers == headers for r in records)
         assert all(abs(r.timestamp_ms / 1000 - time.time()) < 60 for r in records)

@@ -38,9 +38,7 @@ def test_a_user_means_sasl_over_tls():
 
 
 def test_secrets_show_nowhere():
-    settings = BrokerSettings(
-        "b:1", username="actor", password="hunter2", producer={"sasl.password": "hunter3"}
-    )
+    settings = BrokerSettings("b:1", username="actor", password="hunter2", producer={"sasl.password": "hunter3"})
     assert "hunter" not in repr(settings)
     again = pickle.loads(pickle.dumps(settings))
     assert again == settings
@@ -61,9 +59,7 @@ def test_like_log_lines_come_out_once(caplog: pytest.LogCaptureFixture):
     log = RateLimitedLog(interval=60.0)
     with caplog.at_level(logging.DEBUG, "pipeline.broker.librdkafka"):
         for attempt in range(100):
-            log.log(
-                logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", f"after {attempt}ms"
-            )
+            log.log(logging.ERROR, "%s [%s] %s", "FAIL", "rdkafka#producer-1", f"after {attempt}ms")
         log.log(logging.WARNING, "%s [%s] %s", "OTHER", "rdkafka#producer-1", "text")
     assert [record.levelno for record in caplog.records] == [logging.INFO, logging.WARNING]
 

@@ -23,7 +23,8 @@ def test_settings():
 
 
 @pytest.mark.parametrize(
-    "namespace, run", [("", "r"), ("n", ""), ("n", "a.b"), ("n", "ä"), ("n/x", "r"), ("n", "r" * 101)]
+    "namespace, run",
+    [("", "r"), ("n", ""), ("n", "a.b"), ("n", "ä"), ("n/x", "r"), ("n", "r" * 101)],
 )
 def test_names_that_kafka_refuses_are_refused_here(namespace: str, run: str):
     with pytest.raises(ConfigError, match="cannot be part"):

@@ -116,14 +116,10 @@ class ReplayBufferContract:
     @settings(max_examples=60, deadline=None)
     @given(
         capacity=st.integers(2, 40),
-        chunks=st.lists(
-            st.lists(st.integers(1, 12), min_size=1, max_size=5), min_size=1, max_size=12
-        ),
+        chunks=st.lists(st.lists(st.integers(1, 12), min_size=1, max_size=5), min_size=1, max_size=12),
         n=st.integers(1, 5),
     )
-    def test_holds_the_newest_rows_and_nothing_dangles(
-        self, capacity: int, chunks: list[list[int]], n: int
-    ) -> None:
+    def test_holds_the_newest_rows_and_nothing_dangles(self, capacity: int, chunks: list[list[int]], n: int) -> None:
         """Against a model: the transitions whose start is among the newest `capacity` rows."""
         buffer = self.make(capacity)
         serials: list[int] = []
@@ -192,9 +188,7 @@ class ReplayBufferContract:
         assert buffer.insert(make_transitions(0, [])[0]) == 0
         assert (len(buffer), buffer.rows) == (0, 0)
 
-    @pytest.mark.parametrize(
-        "fault", ["missing", "length", "shape", "beyond", "order", "backwards"]
-    )
+    @pytest.mark.parametrize("fault", ["missing", "length", "shape", "beyond", "order", "backwards"])
     def test_refuses_what_does_not_fit_and_stays_whole(self, fault: str) -> None:
         buffer = self.make(20)
         buffer.insert(make_transitions(0, [6])[0])
@@ -205,9 +199,7 @@ class ReplayBufferContract:
         elif fault == "length":
             changed["reward"] = bad.reward[:-1]
         elif fault == "shape":
-            changed["observations"] = bad.observations | {
-                "observation/a": bad.observations["observation/a"][:, :1]
-            }
+            changed["observations"] = bad.observations | {"observation/a": bad.observations["observation/a"][:, :1]}
         elif fault == "beyond":
             changed["end"] = bad.end + 3
         elif fault == "order":

@@ -103,7 +103,8 @@ def test_not_finite(name: str, value: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("action", 1.5), ("action", -2.0), ("observation/b", 3), ("observation/b", -1)]
+    ("name", "value"),
+    [("action", 1.5), ("action", -2.0), ("observation/b", 3), ("observation/b", -1)],
 )
 def test_out_of_bounds(name: str, value: float) -> None:
     table, columns = parts()
@@ -129,7 +130,18 @@ def test_version_text_and_key() -> None:
     version = Version(3, 123456)
     assert Version.parse(str(version)) == version == Version.from_key(version.key)
     assert Version(1, 9) < Version(2, 0) and Version(1, 9).key < Version(2, 0).key
-    for text in ("", "1", "1.", ".1", "-1.2", "1.2.3", "a.b", "1. 2", f"{1 << 22}.0", "1." + "9" * 99):
+    for text in (
+        "",
+        "1",
+        "1.",
+        ".1",
+        "-1.2",
+        "1.2.3",
+        "a.b",
+        "1. 2",
+        f"{1 << 22}.0",
+        "1." + "9" * 99,
+    ):
         with pytest.raises(ValueError, match="version"):
             Version.parse(text)
 

@@ -31,6 +31,7 @@ LAYOUT = Layout(
 )
 GAMMA = 0.9
 SESSION = "0" * 32
+FIRST = Version(1, 1)
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ def reward(number: int) -> float:
     return float(np.float32(np.sin(number)))
 
 
-def make_chunk(parts: list[Part], version: Version = Version(1, 1)) -> Chunk:
+def make_chunk(parts: list[Part], version: Version = FIRST) -> Chunk:
     rows = [observation(p, p.first + k) for p in parts for k in range(p.length + 1)]
     steps = [observation(p, p.first + k) for p in parts for k in range(p.length)]
     chunk = Chunk(
@@ -150,9 +151,7 @@ def histories(draw: st.DrawFn) -> tuple[int, list[tuple[int, list[Part], Version
             for _ in range(draw(st.integers(0, 3))):
                 length = draw(st.integers(1, 6))
                 ending = draw(st.sampled_from(Ending))
-                parts.append(
-                    Part(environment, episode[environment], step[environment], length, ending)
-                )
+                parts.append(Part(environment, episode[environment], step[environment], length, ending))
                 step[environment] += length
                 if ending != Ending.OPEN:
                     episode[environment] += 1
@@ -167,9 +166,7 @@ def histories(draw: st.DrawFn) -> tuple[int, list[tuple[int, list[Part], Version
     return n, history
 
 
-def expected(
-    n: int, history: list[tuple[int, list[Part], Version]]
-) -> dict[int, tuple[int, float, float, Version]]:
+def expected(n: int, history: list[tuple[int, list[Part], Version]]) -> dict[int, tuple[int, float, float, Version]]:
     """Group what can be joined into runs of known steps, then go through each naively."""
     result: dict[int, tuple[int, float, float, Version]] = {}
     open_runs: dict[int, tuple[Part, int, list[Version]]] = {}
@@ -224,9 +221,7 @@ def test_agrees_with_the_naive_reference(
 
 @settings(max_examples=50, deadline=None)
 @given(histories(), st.integers(0, 5))
-def test_state_goes_on_where_it_was(
-    case: tuple[int, list[tuple[int, list[Part], Version]]], cut: int
-) -> None:
+def test_state_goes_on_where_it_was(case: tuple[int, list[tuple[int, list[Part], Version]]], cut: int) -> None:
     n, history = case
     reader = NStepReader(n, GAMMA)
     for sequence, parts, version in history[:cut]:

@@ -57,9 +57,7 @@ LEAVES: st.SearchStrategy[gym.Space[Any]] = st.one_of(
     ),
     st.lists(st.integers(1, 5), min_size=1, max_size=4).map(spaces.MultiDiscrete),
     st.builds(lambda: spaces.MultiDiscrete([[2, 3], [4, 5]], start=[[1, 0], [0, -2]])),
-    st.one_of(st.integers(1, 4), st.tuples(st.integers(1, 3), st.integers(1, 3))).map(
-        spaces.MultiBinary
-    ),
+    st.one_of(st.integers(1, 4), st.tuples(st.integers(1, 3), st.integers(1, 3))).map(spaces.MultiBinary),
 )
 SPACES = st.recursive(
     LEAVES,
@@ -127,9 +125,7 @@ def test_json_round_trip_is_exact(space: gym.Space[Any]) -> None:
 
 
 def test_nested_names() -> None:
-    space = spaces.Dict(
-        position=spaces.Box(-1, 1, (2,)), parts=spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1)])
-    )
+    space = spaces.Dict(position=spaces.Box(-1, 1, (2,)), parts=spaces.Tuple([spaces.Discrete(3), spaces.Box(0, 1)]))
     names = {column.name for column in flatten_space("observation", space)}
     assert names == {"observation/position", "observation/parts/0", "observation/parts/1"}
 

@@ -1,4 +1,4 @@
-"""An installed copy runs away from the checkout: schemas, settings and the local services' pom ship in the wheel."""
+"""An installed copy runs away from the checkout: all that it reads ships in the wheel."""
 
 import os
 import site
@@ -20,7 +20,8 @@ from pipeline.wire.registry import registry
 
 checkout = pathlib.Path(sys.argv[1])
 assert checkout not in pathlib.Path(pipeline.__file__).parents, pipeline.__file__
-for folder in (resources.schemas_folder(), resources.conf_folder(), resources.local_services_folder()):
+folders = resources.schemas_folder(), resources.conf_folder(), resources.local_services_folder()
+for folder in folders:
     assert checkout not in folder.parents, folder
     assert any(folder.iterdir()), folder
 registry()
@@ -40,7 +41,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A fresh environment with the wheel, which sees this environment's dependencies; its ``bin``."""
+    """The ``bin`` of a fresh environment with the wheel, which sees this one's dependencies."""
     folder = tmp_path_factory.mktemp("installed")
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
     binaries = folder / ("Scripts" if os.name == "nt" else "bin")
@@ -74,15 +75,11 @@ def test_an_installed_copy_finds_schemas_and_settings(installed: Path, tmp_path:
     assert said.strip() == "CartPole-v1"
 
 
-def test_the_console_command_of_an_installed_copy_runs(installed: Path, tmp_path: Path) -> None:
-    said = output([str(installed / "pipeline"), "services", "status"], tmp_path)
-    assert "No services run" in said
-
-
-def test_an_installed_copy_runs_the_embedded_services(installed: Path, tmp_path: Path) -> None:
-    program = (
-        "from pipeline.services import running_services\n"
-        "with running_services('embedded', 'services') as services:\n"
-        "    print(services.bootstrap_servers, services.endpoint)\n"
-    )
-    assert output([str(installed / "python"), "-c", program], tmp_path).count("127.0.0.1:") == 2
+def test_the_console_command_of_an_installed_copy_runs_services(installed: Path, tmp_path: Path) -> None:
+    command = [str(installed / "pipeline"), "services"]
+    said = output([*command, "up", "services=embedded", "services.detach=true"], tmp_path)
+    try:
+        assert said.count("127.0.0.1:") == 2
+        assert "supervised by process" in output([*command, "status"], tmp_path)
+    finally:
+        output([*command, "down"], tmp_path)

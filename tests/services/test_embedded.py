@@ -136,9 +136,7 @@ def test_ctrl_c_ends_the_services_in_the_foreground(tmp_path: Path) -> None:
 @pytest.mark.skipif(os.name != "posix", reason="POSIX signals")
 def test_the_foreground_says_when_a_service_ends_by_itself(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "pipeline.services", "up", "--kind", "embedded"]
-    process = subprocess.Popen(
-        [*command, "--folder", str(tmp_path)], stderr=subprocess.PIPE, text=True
-    )
+    process = subprocess.Popen([*command, "--folder", str(tmp_path)], stderr=subprocess.PIPE, text=True)
     wait_until(lambda: status(tmp_path) is not None, "the services answer")
     os.kill(embedded_pid(tmp_path), signal.SIGKILL)
     _, said = process.communicate(timeout=60)

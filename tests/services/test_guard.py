@@ -18,9 +18,7 @@ SLEEPER = [sys.executable, "-c", "import time; time.sleep(600)"]
 
 def guarded(tmp_path: Path, command: list[str]) -> tuple["subprocess.Popen[bytes]", int]:
     pid_file = tmp_path / "pid"
-    process = subprocess.Popen(
-        [sys.executable, "-I", guard.__file__, str(pid_file), *command], stdin=subprocess.PIPE
-    )
+    process = subprocess.Popen([sys.executable, "-I", guard.__file__, str(pid_file), *command], stdin=subprocess.PIPE)
     wait_until(lambda: pid_file.exists() and bool(pid_file.read_text()), "the command starts")
     return process, int(pid_file.read_text())
 

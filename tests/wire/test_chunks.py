@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Chunk, Column, Layout, Segments, Version, flatten
-from pipeline.wire import Limits, decode_chunk, encode, encode_chunk
+from pipeline.wire import DEFAULT_LIMITS, Limits, decode_chunk, encode, encode_chunk
 
 LAYOUT = Layout(
     spaces.Dict(
@@ -51,7 +51,7 @@ def sample(lengths: list[int], seed: int = 0, dropped: int = 0) -> Chunk:
     return Chunk(Version(2, 1 << 30), segments, columns, dropped)
 
 
-def refusal(data: bytes, layout: Layout = LAYOUT, limits: Limits = Limits()) -> RejectReason:
+def refusal(data: bytes, layout: Layout = LAYOUT, limits: Limits = DEFAULT_LIMITS) -> RejectReason:
     with pytest.raises(InvalidRecordError) as caught:
         decode_chunk(data, layout, limits)
     return caught.value.reason
@@ -92,9 +92,7 @@ def test_all_spaces_cross_the_wire(space: Any, seed: int) -> None:
     batch = [flatten("observation", space, space.sample(), batch=False) for _ in range(4)]
     space.seed(seed)
     columns = {name: np.stack([item[name] for item in batch]) for name in batch[0]}
-    columns |= {
-        name.replace("observation", "action", 1): array[:3] for name, array in columns.items()
-    }
+    columns |= {name.replace("observation", "action", 1): array[:3] for name, array in columns.items()}
     columns["reward"] = np.zeros(3, np.float32)
     one = np.ones(1, np.int32)
     segments = Segments(one, one.astype(np.int64), one, one * 3, one.astype(np.uint8))
@@ -196,9 +194,7 @@ def test_broken_tables() -> None:
 
 def test_broken_columns() -> None:
     chunk = sample([2, 3])
-    columns: list[dict[str, Any]] = [
-        {"name": n, "data": a.tobytes()} for n, a in chunk.columns.items()
-    ]
+    columns: list[dict[str, Any]] = [{"name": n, "data": a.tobytes()} for n, a in chunk.columns.items()]
     assert refusal(raw(chunk, columns=columns[:-1])) is RejectReason.MISSING_COLUMN
     extra = {"name": "x", "data": b""}
     assert refusal(raw(chunk, columns=[*columns, extra])) is RejectReason.UNKNOWN_COLUMN

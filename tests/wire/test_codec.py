@@ -29,6 +29,7 @@ HEARTBEAT = {
     "version_number": 300,
     "transitions": 1 << 40,
     "dropped": 0,
+    "rejected": 0,
     "positions": [{"session": "1" * 32, "sequence": i, "transitions": i * 64} for i in range(3)],
 }
 PREFIX = registry().newest("heartbeat").prefix

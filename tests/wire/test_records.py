@@ -36,9 +36,7 @@ RECORDS: list[Any] = [
     TelemetryWindow("r", 1, 2, 3, 4.5, 5.5, 6.5, 7, 8, {"loss": 0.5}),
     DeadLetter("r", "t", 0, 5, 6, "not-ours", "detail", "actor", "b" * 64, b"\xff" * 1024),
 ]
-EPISODE = EpisodeInfo(
-    "a", "0" * 32, 5, 1, 200, 199.5, Version(1, 7), Ending.TRUNCATED, 1, 2, {"score": 2.0}
-)
+EPISODE = EpisodeInfo("a", "0" * 32, 5, 1, 200, 199.5, Version(1, 7), Ending.TRUNCATED, 1, 2, {"score": 2.0})
 HEADERS = RecordHeaders("run", "actor-1", "0f" * 16, 12, Version(1, 3), fingerprint("chunk"), 256)
 
 
