@@ -96,15 +96,16 @@ class DQN:
         loss = huber(td_error, self._settings.huber_delta)
         gradient = self._online_flat.zero_gradient()
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        norm = gradient.norm() if metrics or self._settings.gradient_clip else None
-        if norm is not None and self._settings.gradient_clip:
+        norm = gradient.square().sum().sqrt()
+        if self._settings.gradient_clip:
             # The small term keeps a zero gradient from dividing by zero.
-            gradient.mul_((self._settings.gradient_clip / (norm + 1e-6)).clamp(max=1.0))
+            factor = self._settings.gradient_clip / (norm + 1e-6)
+            gradient.mul_(torch.clamp_max(factor, 1.0))
         self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
         self._updates += 1
         if self._updates % self._settings.target_interval == 0:
             self._target_flat.move_to(self._online_flat, self._settings.target_rate)
-        if not metrics or norm is None:
+        if not metrics:
             return {}
         return {
             "loss": loss.item(),

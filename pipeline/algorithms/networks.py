@@ -105,7 +105,7 @@ def build_network(layout: Layout, settings: NetworkSettings, seed: int | None = 
     if seed is None:
         return QNetwork(leaves, actions, settings.hidden)
     with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-        torch.random.default_generator.manual_seed(seed)
+        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
         return QNetwork(leaves, actions, settings.hidden)
 
 

@@ -44,10 +44,10 @@ class DQNSettings:
     """Term added to Adam's denominator."""
     batch_size: int = 128
     """Transitions per update."""
-    target_interval: int = 100
-    """Updates between two moves of the target network to the online network."""
-    target_rate: float = 1.0
-    """How much of the way the target network moves; 1 makes it a copy."""
+    target_interval: int = 1
+    """Updates between two moves of the target network towards the online network."""
+    target_rate: float = 0.01
+    """Share of the way that each move takes; 1 copies the online network (Mnih et al., 2015)."""
     gradient_clip: float = 10.0
     """Largest global norm of a gradient; 0 leaves gradients as they are."""
     huber_delta: float = 1.0

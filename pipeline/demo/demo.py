@@ -7,12 +7,13 @@ import sys
 import time
 from contextlib import ExitStack
 from pathlib import Path
+from typing import cast
 
 from rich.console import Console
 from rich.live import Live
 
 from pipeline.broker import LogReader, Topics
-from pipeline.config import PipelineConfig, to_dict
+from pipeline.config import OPEN_MAPPINGS, PipelineConfig, to_dict
 from pipeline.connect import connect
 from pipeline.demo.evaluation import EvaluationThread
 from pipeline.demo.view import Progress, render

@@ -6,8 +6,9 @@ from pathlib import Path
 from types import FrameType
 
 from pipeline.errors import MissingToolError, ServiceError
+from pipeline.services.cache import cache_folder
 from pipeline.services.kafka import fetch_jars, missing_for_kafka
-from pipeline.services.minio import fetch_minio, missing_for_minio
+from pipeline.services.minio import fetch_minio, minio_fetched, missing_for_minio
 from pipeline.services.supervisor import Addresses, down, running_services, start_detached, status
 
 WATCH_SECONDS = 0.5
@@ -99,8 +100,11 @@ def services_fetch(kind: str) -> int:
         return 0
     if missing := missing_for_local():
         raise MissingToolError(" ".join(missing))
-    print(f"Kafka: {fetch_jars()}", flush=True)
-    print(f"MinIO (the first build takes minutes): {fetch_minio()}", flush=True)
+    print(f"Kafka's jars and MinIO for this machine, in {cache_folder()}", flush=True)
+    if not minio_fetched():
+        print("Building MinIO from source: minutes, once per machine.", flush=True)
+    fetch_jars()
+    fetch_minio()
     return 0
 
 

@@ -117,7 +117,8 @@ class LocalKafka(Service):
         self._logging.write_text(_LOGGING)
         if (data / "meta.properties").exists():
             return
-        cluster = urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # An id that begins with "-" would be read as an option.
+        cluster = "k" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
         run_tool(
             self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *tool),

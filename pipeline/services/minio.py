@@ -25,9 +25,14 @@ def fetch_minio() -> Path:
     return fetched(_NAME, _build) / _PROGRAM
 
 
+def minio_fetched() -> bool:
+    """Whether the program is in this machine's cache."""
+    return cached(_NAME) is not None
+
+
 def missing_for_minio() -> list[str]:
     """The tools that MinIO's start on this machine lacks: one sentence each."""
-    return [] if cached(_NAME) else missing_tools(find_go)
+    return [] if minio_fetched() else missing_tools(find_go)
 
 
 class LocalMinio(Service):

@@ -48,6 +48,7 @@ def settings(**changes: Any) -> DQNSettings:
         "gamma": GAMMA,
         "learning_rate": 0.01,
         "target_interval": 10,
+        "target_rate": 1.0,
     }
     return DQNSettings(**(values | changes))
 
@@ -97,6 +98,27 @@ def test_the_target_network_follows_at_the_interval() -> None:
         )
         assert same == (update % 3 == 0)
         assert dqn.updates == update
+
+
+def test_a_slow_target_network_goes_part_of_the_way() -> None:
+    dqn = DQN(LAYOUT, settings(target_interval=1, target_rate=0.25), seed=0)
+    before = dqn.state()
+    dqn.update(chain(np.random.default_rng(0)))
+    after = dqn.state()
+    for name in dqn.weights():
+        expected = 0.75 * before[f"target/{name}"] + 0.25 * after[f"online/{name}"]
+        np.testing.assert_allclose(after[f"target/{name}"], expected, rtol=1e-5, atol=1e-7)
+
+
+def test_gradients_are_clipped_by_their_global_norm() -> None:
+    """Adam's first moment after one update is a tenth of the gradient that it was given."""
+    batch = chain(np.random.default_rng(0))
+    free, clipped = (DQN(LAYOUT, settings(gradient_clip=clip), seed=0) for clip in (0.0, 0.125))
+    norm = free.update(batch, metrics=True)["gradient_norm"]
+    assert clipped.update(batch, metrics=True)["gradient_norm"] == norm > 0.125
+    for dqn, expected in ((free, norm), (clipped, 0.125)):
+        found = 10 * np.linalg.norm(dqn.state()["adam/exp_avg"])
+        assert found == pytest.approx(expected, rel=1e-4)
 
 
 def test_same_seed_same_weights_to_the_bit() -> None:

@@ -65,9 +65,7 @@ def test_chunks_hold_what_was_pushed(count, ends, chunk_steps, partial):
         following = observation + 1
         ending = np.array(row[:count])[who]
         action = (value[who].astype(np.int64)) % 3
-        builder.add(
-            Transition(observation, action, value[who], following, ending == 1, ending == 2, who), VERSION
-        )
+        builder.add(Transition(observation, action, value[who], following, ending == 1, ending == 2, who), VERSION)
         for at, e in enumerate(who):
             pushed[int(e)].append(
                 (float(value[e]), int(action[at]), float(value[e]), float(value[e] + 1), int(ending[at]))
