@@ -91,7 +91,7 @@ class ExplorationConfig:
     """ε before the first transition."""
     end: float = 0.05
     """ε after `transitions` transitions."""
-    transitions: int = 20_000
+    transitions: int = 10_000
     """Over how many accepted transitions ε falls linearly from start to end."""
 
 
@@ -111,7 +111,7 @@ class AlgorithmConfig:
     """Steps of the n-step return."""
     gamma: float = 0.99
     """Discount per step; an n-step target is discounted by gamma to the n."""
-    lr: float = 5e-4
+    lr: float = 2e-3
     """Adam's learning rate."""
     adam_eps: float = 1e-8
     """Adam's epsilon."""
@@ -119,15 +119,17 @@ class AlgorithmConfig:
     """Transitions in one update."""
     grad_clip: float = 10.0
     """Largest gradient norm; 0: no clipping."""
-    target_interval: int = 250
-    """Updates between two copies of the online network into the target network."""
+    target_interval: int = 1
+    """Updates between two moves of the target network towards the online network."""
+    target_rate: float = 0.01
+    """Share of the way that each move takes; 1 copies the online network (Mnih et al., 2015)."""
     buffer_rows: int = 100_000
     """Rows of the replay buffer; one observation each."""
     learning_starts: int = 1_000
     """Accepted transitions before the first update."""
-    transitions_per_update: int = 8
+    transitions_per_update: int = 4
     """Accepted transitions for one update: training is triggered by counts, never by the clock."""
-    updates_per_version: int = 250
+    updates_per_version: int = 100
     """Updates between two published versions."""
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
     """The ε schedule."""

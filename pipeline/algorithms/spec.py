@@ -19,6 +19,7 @@ def dqn_settings(config: AlgorithmConfig) -> DQNSettings:
         adam_epsilon=config.adam_eps,
         batch_size=config.batch_size,
         target_interval=config.target_interval,
+        target_rate=config.target_rate,
         gradient_clip=config.grad_clip,
         huber_delta=config.huber_delta,
     )
