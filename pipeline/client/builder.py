@@ -1,5 +1,6 @@
 """Transitions become chunks: columns filled in place, each observation stored once."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -7,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.client.transition import Transition
-from pipeline.errors import InvalidSampleError
+from pipeline.errors import InvalidSampleError, PipelineError
 from pipeline.experience import Chunk, Column, Ending, Layout, Segments, Version, flatten
 
 Array = NDArray[Any]
@@ -58,9 +59,12 @@ class ChunkBuilder:
         self._observation = layout.observation
         self._others = tuple(c for c in layout.columns if c not in layout.observation)
         self._action = layout.action
-        self._extras = layout.extras
-        self._plain_observation = _is_plain(layout.observation, "observation")
-        self._plain_action = _is_plain(layout.action, "action")
+        self._observation_leaves = [_Leaf(column) for column in layout.observation]
+        self._numbered_leaves = tuple(enumerate(self._observation_leaves))
+        self._action_leaves = [_Leaf(column) for column in layout.action]
+        self._extra_leaves = [_Leaf(column) for column in layout.extras]
+        leaves = (*layout.observation, *layout.action)
+        self._plain = {column.name for column in leaves if column.name in ("observation", "action")}
         self._episodes_begun = 0
         self._environments = 0
         self._streams: list[_Stream] = []
@@ -85,7 +89,7 @@ class ChunkBuilder:
             InvalidSampleError: shape, dtype, or value does not fit the run's spaces; nothing was added.
         """
         self.version = version
-        if np.ndim(sample.reward) == 0:
+        if type(sample.reward) is float or np.ndim(sample.reward) == 0:
             return self._add_one(sample)
         return self._add_many(sample)
 
@@ -140,21 +144,27 @@ class ChunkBuilder:
 
     def _add_one(self, sample: Transition) -> int:
         environment = 0 if sample.environment is None else int(sample.environment)
-        observation = self._flat(sample.observation, self._observation, self._plain_observation, "observation")
-        following = self._flat(sample.next_observation, self._observation, self._plain_observation, "observation")
-        values = self._step_values(sample)
+        observation = self._flat(sample.observation, "observation")
+        following = self._flat(sample.next_observation, "observation")
         stream = self._streams[environment]
-        if stream.first_step + stream.stop - stream.start and not all(
-            np.array_equal(last[environment], value) for last, value in zip(self._last, observation, strict=True)
-        ):
+        follows = stream.stop > stream.start or stream.first_step > 0
+        same = follows
+        for at, leaf in self._numbered_leaves:
+            observation[at] = value = leaf.shaped(observation[at])
+            following[at] = leaf.checked(following[at])
+            # What follows the step before was checked with it.
+            if not same or self._last[at][environment].tobytes() != value.tobytes():
+                same = False
+                leaf.check_values(value)
+        steps = self._step_values(sample)
+        if follows and not same:
             self._break(environment, stream)
         row = stream.stop
-        for rows, value in zip(self._observation_rows, observation, strict=True):
+        for at, _ in self._numbered_leaves:
+            self._observation_rows[at][environment, row] = observation[at]
+            self._last[at][environment] = following[at]
+        for rows, value in steps:
             rows[environment, row] = value
-        for name, value in values:
-            self._other_rows[name][environment, row] = value
-        for last, value in zip(self._last, following, strict=True):
-            last[environment] = value
         stream.stop = row + 1
         if sample.terminated or sample.truncated:
             self._end(environment, stream, bool(sample.terminated))
@@ -170,9 +180,12 @@ class ChunkBuilder:
             raise InvalidSampleError(
                 f"A vector of {count} transitions needs {count} different sub-environments, got {index!r}."
             )
-        observation = self._flat_many(sample.observation, self._observation, "observation", count)
-        following = self._flat_many(sample.next_observation, self._observation, "observation", count)
-        values = self._step_values_many(sample, count)
+        leaves = self._observation_leaves
+        values = self._flat_many(sample.observation, "observation")
+        observation = [leaf.checked(value, count) for leaf, value in zip(leaves, values, strict=True)]
+        values = self._flat_many(sample.next_observation, "observation")
+        following = [leaf.checked(value, count) for leaf, value in zip(leaves, values, strict=True)]
+        steps = self._step_values_many(sample, count)
         ended = np.logical_or(sample.terminated, sample.truncated)
         if ended.shape != (count,):
             raise InvalidSampleError(f"terminated and truncated need shape ({count},), got {ended.shape}.")
@@ -188,8 +201,8 @@ class ChunkBuilder:
         rows = np.array([stream.stop for stream in streams])
         for target, value in zip(self._observation_rows, observation, strict=True):
             target[index, rows] = value
-        for name, value in values:
-            self._other_rows[name][index, rows] = value
+        for target, value in steps:
+            target[index, rows] = value
         for last, value in zip(self._last, following, strict=True):
             last[index] = value
         for stream in streams:
@@ -245,82 +258,119 @@ class ChunkBuilder:
             columns[column.name] = np.concatenate(pieces)
         return columns
 
-    def _step_values(self, sample: Transition) -> list[tuple[str, Any]]:
+    def _step_values(self, sample: Transition) -> list[tuple[Array, Any]]:
         reward = float(sample.reward)
-        if not np.isfinite(reward):
+        if not math.isfinite(reward):
             raise InvalidSampleError(f"The reward is {reward}; it must be finite.")
-        values: list[tuple[str, Any]] = [("reward", reward)]
-        action = self._flat(sample.action, self._action, self._plain_action, "action")
-        values += [(column.name, value) for column, value in zip(self._action, action, strict=True)]
-        for column in self._extras:
-            values.append((column.name, _checked(_extra(sample, column), column)))
+        rows = self._other_rows
+        values: list[tuple[Array, Any]] = [(rows["reward"], reward)]
+        for leaf, value in zip(self._action_leaves, self._flat(sample.action, "action"), strict=True):
+            values.append((rows[leaf.name], value if leaf.holds_number(value) else leaf.checked(value)))
+        for leaf in self._extra_leaves:
+            values.append((rows[leaf.name], leaf.checked(_extra(sample, leaf.name))))
         return values
 
-    def _step_values_many(self, sample: Transition, count: int) -> list[tuple[str, Any]]:
+    def _step_values_many(self, sample: Transition, count: int) -> list[tuple[Array, Any]]:
         reward = np.asarray(sample.reward, np.float32)
         if not np.isfinite(reward).all():
             raise InvalidSampleError("A reward is not finite.")
-        values: list[tuple[str, Any]] = [("reward", reward)]
-        action = self._flat_many(sample.action, self._action, "action", count)
-        values += [(column.name, value) for column, value in zip(self._action, action, strict=True)]
-        for column in self._extras:
-            values.append((column.name, _checked(_extra(sample, column), column, count)))
+        rows = self._other_rows
+        values: list[tuple[Array, Any]] = [(rows["reward"], reward)]
+        for leaf, value in zip(self._action_leaves, self._flat_many(sample.action, "action"), strict=True):
+            values.append((rows[leaf.name], leaf.checked(value, count)))
+        for leaf in self._extra_leaves:
+            values.append((rows[leaf.name], leaf.checked(_extra(sample, leaf.name), count)))
         return values
 
-    def _flat(self, value: Any, columns: tuple[Column, ...], plain: bool, what: str) -> list[Array]:
-        if plain:
-            return [_checked(value, columns[0])]
-        space = self._layout.observation_space if what == "observation" else self._layout.action_space
+    def _flat(self, value: Any, what: str) -> list[Any]:
+        """The value's leaves, unchecked; a space that is not nested is its own only leaf."""
+        if what in self._plain:
+            return [value]
+        return self._leaves(value, what, batch=False)
+
+    def _flat_many(self, value: Any, what: str) -> list[Any]:
+        if what in self._plain:
+            return [value]
+        return self._leaves(value, what, batch=True)
+
+    def _leaves(self, value: Any, what: str, batch: bool) -> list[Any]:
+        observed = what == "observation"
+        space = self._layout.observation_space if observed else self._layout.action_space
+        columns = self._observation if observed else self._action
         try:
-            leaves = flatten(what, space, value, batch=False)
-            return [_checked(leaves[column.name], column) for column in columns]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
+            leaves = flatten(what, space, value, batch=batch)
+            return [leaves[column.name] for column in columns]
+        except (PipelineError, KeyError, TypeError, ValueError, IndexError) as error:
             raise InvalidSampleError(f"The {what} does not fit the space {space}: {error}") from error
 
-    def _flat_many(self, value: Any, columns: tuple[Column, ...], what: str, count: int) -> list[Array]:
-        space = self._layout.observation_space if what == "observation" else self._layout.action_space
-        try:
-            leaves = flatten(what, space, value, batch=True)
-            return [_checked(leaves[column.name], column, count) for column in columns]
-        except (KeyError, TypeError, ValueError, IndexError) as error:
-            raise InvalidSampleError(f"The {what} does not fit {count} values of {space}: {error}") from error
 
+class _Leaf:
+    """Checks values of one column, cheaply: this is what the environment loop waits for."""
 
-def _is_plain(columns: tuple[Column, ...], name: str) -> bool:
-    return len(columns) == 1 and columns[0].name == name
+    __slots__ = ("_range", "_zeros", "column", "dtype", "name", "shape")
+
+    def __init__(self, column: Column) -> None:
+        self.column = column
+        self.name = column.name
+        self.dtype = column.dtype
+        self.shape = column.shape
+        size = int(np.prod(column.shape, dtype=np.int64))
+        self._zeros = np.zeros(size, column.dtype) if column.dtype.kind == "f" else None
+        bounded = column.discrete and column.shape == () and column.low is not None and column.high is not None
+        self._range = range(int(column.low), int(column.high) + 1) if bounded else range(0)
+
+    def holds_number(self, value: Any) -> bool:
+        """Whether it is an integer inside a single discrete column's bounds; False says nothing."""
+        return (type(value) is int or isinstance(value, np.integer)) and int(value) in self._range
+
+    def shaped(self, value: Any, *lead: int) -> Array:
+        """The value as an array of the column's dtype and shape (behind ``lead``).
+
+        Raises:
+            InvalidSampleError: it cannot be one.
+        """
+        array = value if type(value) is np.ndarray else np.asarray(value)
+        if array.shape != (self.shape if not lead else (*lead, *self.shape)):
+            raise InvalidSampleError(f"{self.name!r} has shape {array.shape}, the run needs {(*lead, *self.shape)}.")
+        if array.dtype is self.dtype or array.dtype == self.dtype:
+            return array
+        if array.dtype.kind not in "biu" and not np.can_cast(array.dtype, self.dtype, "same_kind"):
+            raise InvalidSampleError(f"{self.name!r} is {array.dtype}, the run needs {self.dtype}.")
+        cast = array.astype(self.dtype)
+        if array.dtype.kind in "iu" and not np.array_equal(cast, array):
+            raise InvalidSampleError(f"{self.name!r} holds {array}, which {self.dtype} cannot.")
+        return cast
+
+    def check_values(self, array: Array) -> None:
+        """Raises InvalidSampleError for what is not finite, or outside a discrete column's bounds."""
+        zeros = self._zeros
+        if zeros is not None:
+            # 0·NaN and 0·∞ are NaN: one product finds both.
+            finite = math.isfinite(array.reshape(-1).dot(zeros)) if array.size == zeros.size else _all_finite(array)
+            if not finite:
+                raise InvalidSampleError(f"{self.name!r} holds a value that is not finite.")
+        elif self.column.discrete and not self.column.contains(array):
+            raise InvalidSampleError(f"{self.name!r} is {array}, outside {self.column.low} … {self.column.high}.")
+
+    def checked(self, value: Any, *lead: int) -> Array:
+        """:meth:`shaped`, then :meth:`check_values`."""
+        array = self.shaped(value, *lead)
+        self.check_values(array)
+        return array
 
 
 def _nbytes(column: Column) -> int:
     return int(np.prod(column.shape, dtype=np.int64)) * column.dtype.itemsize
 
 
-def _extra(sample: Transition, column: Column) -> Any:
-    if column.name not in sample.extras:
-        raise InvalidSampleError(f"The sample lacks the run's column {column.name!r}.")
-    return sample.extras[column.name]
+def _all_finite(array: Array) -> bool:
+    return bool(np.isfinite(array).all())
 
 
-def _checked(value: Any, column: Column, *lead: int) -> Array:
-    """The value as an array of the column's dtype and shape, finite, and inside its bounds."""
-    array = value if type(value) is np.ndarray else np.asarray(value)
-    if array.shape != (*lead, *column.shape):
-        raise InvalidSampleError(f"{column.name!r} has shape {array.shape}, the run needs {(*lead, *column.shape)}.")
-    if array.dtype is not column.dtype and array.dtype != column.dtype:
-        if not np.can_cast(array.dtype, column.dtype, "same_kind") and array.dtype.kind not in "iu":
-            raise InvalidSampleError(f"{column.name!r} is {array.dtype}, the run needs {column.dtype}.")
-        array = array.astype(column.dtype)
-    # One sum finds a NaN or infinity among finite values; only then is each value looked at.
-    if column.dtype.kind == "f" and not np.isfinite(np.add.reduce(array, axis=None)) and not np.isfinite(array).all():
-        raise InvalidSampleError(f"{column.name!r} holds a value that is not finite.")
-    if (
-        column.dtype.kind in "iu"
-        and column.low is not None
-        and column.high is not None
-        and column.name.startswith("action")
-        and not ((array >= column.low).all() and (array <= column.high).all())
-    ):
-        raise InvalidSampleError(f"{column.name!r} is {array}, outside {column.low} … {column.high}.")
-    return array
+def _extra(sample: Transition, name: str) -> Any:
+    if name not in sample.extras:
+        raise InvalidSampleError(f"The sample lacks the run's column {name!r}.")
+    return sample.extras[name]
 
 
 def _segment_table(segments: list[_Segment]) -> Segments:
