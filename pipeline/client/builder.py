@@ -368,7 +368,7 @@ def _all_finite(array: Array) -> bool:
 
 
 def _extra(sample: Transition, name: str) -> Any:
-    if name not in sample.extras:
+    if sample.extras is None or name not in sample.extras:
         raise InvalidSampleError(f"The sample lacks the run's column {name!r}.")
     return sample.extras[name]
 

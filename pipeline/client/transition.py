@@ -2,10 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
-
-_NO_EXTRAS: Mapping[str, Any] = MappingProxyType({})
 
 
 # Not frozen: a frozen dataclass takes four times as long to make, and one is made every step.
@@ -24,7 +21,7 @@ class Transition:
         terminated: bool, or bool[E]: the episode ended in a terminal state; nothing is bootstrapped from it.
         truncated: bool, or bool[E]: the episode was cut off; the last observation is bootstrapped from.
         environment: which sub-environment; int, or int[E]. By default 0, or 0 … E-1.
-        extras: further columns of the run's layout, such as the behaviour's log-probability.
+        extras: further columns of the run's layout, such as the behaviour's log-probability; None where there are none.
     """
 
     observation: Any
@@ -34,4 +31,4 @@ class Transition:
     terminated: Any
     truncated: Any
     environment: Any = None
-    extras: Mapping[str, Any] = _NO_EXTRAS
+    extras: Mapping[str, Any] | None = None
