@@ -15,6 +15,8 @@ PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "enable.idempotence": True,
     "linger.ms": 5,
     "batch.size": 512 * 1024,
+    # As the samples topic takes them.
+    "message.max.bytes": 2 * 1024 * 1024,
     "compression.type": "none",
     "delivery.report.only.error": False,
     "queue.buffering.max.messages": 100_000,

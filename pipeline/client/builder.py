@@ -2,7 +2,7 @@
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -316,12 +316,14 @@ class _Leaf:
         self.shape = column.shape
         size = int(np.prod(column.shape, dtype=np.int64))
         self._zeros = np.zeros(size, column.dtype) if column.dtype.kind == "f" else None
-        bounded = column.discrete and column.shape == () and column.low is not None and column.high is not None
-        self._range = range(int(column.low), int(column.high) + 1) if bounded else range(0)
+        low, high = column.low, column.high
+        self._range = range(0)
+        if column.discrete and column.shape == () and low is not None and high is not None:
+            self._range = range(int(low), int(high) + 1)
 
     def holds_number(self, value: Any) -> bool:
         """Whether it is an integer inside a single discrete column's bounds; False says nothing."""
-        return (type(value) is int or isinstance(value, np.integer)) and int(value) in self._range
+        return (type(value) is int or isinstance(value, np.integer)) and int(cast(int, value)) in self._range
 
     def shaped(self, value: Any, *lead: int) -> Array:
         """The value as an array of the column's dtype and shape (behind ``lead``).
@@ -336,10 +338,10 @@ class _Leaf:
             return array
         if array.dtype.kind not in "biu" and not np.can_cast(array.dtype, self.dtype, "same_kind"):
             raise InvalidSampleError(f"{self.name!r} is {array.dtype}, the run needs {self.dtype}.")
-        cast = array.astype(self.dtype)
-        if array.dtype.kind in "iu" and not np.array_equal(cast, array):
+        converted = array.astype(self.dtype)
+        if array.dtype.kind in "iu" and not np.array_equal(converted, array):
             raise InvalidSampleError(f"{self.name!r} holds {array}, which {self.dtype} cannot.")
-        return cast
+        return converted
 
     def check_values(self, array: Array) -> None:
         """Raises InvalidSampleError for what is not finite, or outside a discrete column's bounds."""

@@ -297,17 +297,20 @@ class DQNConnector:
 
     def _start_uplink(self) -> None:
         """A fresh process with a fresh pipe and mailbox: the old ones may have been left half-used."""
-        self._mailbox = Mailbox(self._context, self.agent.weights())
-        self._stamp = 0
-        self._pipe, theirs = self._context.Pipe()
-        self._process = self._context.Process(
+        mailbox = Mailbox(self._context, self.agent.weights())
+        pipe, theirs = self._context.Pipe()
+        process = self._context.Process(
             target=run_uplink,
-            args=(self._uplink_settings, theirs, self._mailbox, self._counters),
+            args=(self._uplink_settings, theirs, mailbox, self._counters),
             name=f"uplink-{self.actor}",
             daemon=True,
         )
-        self._process.start()
+        process.start()
         theirs.close()
+        # Only the exchange holds the environment loop up, not the start of a process.
+        with self._acting:
+            self._mailbox, self._stamp = mailbox, 0
+            self._pipe, self._process = pipe, process
 
     def _take_over(self) -> None:
         letter = self._mailbox.try_read()
@@ -422,6 +425,10 @@ class DQNConnector:
     def _note(self, kind: str, *rest: Any) -> None:
         if kind == "acknowledged":
             self._outbox.acknowledge(rest[0])
+        elif kind == "refused":
+            self._outbox.refuse(rest[0])
+            self._counters[DROPPED] = self._outbox.dropped_transitions
+            log.error("A record cannot be sent and is dropped: %s", rest[1])
         elif rest[0]:
             log.info("%s", rest[1])
         else:
@@ -438,8 +445,7 @@ class DQNConnector:
         old = self._pipe
         # Order matters: the outbox is rewound before the feeder sees the new pipe.
         self._outbox.rewind()
-        with self._acting:
-            self._start_uplink()
+        self._start_uplink()
         old.close()
 
     def _cut_if_old(self) -> None:

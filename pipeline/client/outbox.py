@@ -104,6 +104,14 @@ class Outbox:
             self._changed.notify_all()
         return transitions
 
+    def refuse(self, index: int) -> None:
+        """The broker will never take this one: it leaves, and counts as dropped."""
+        with self._changed:
+            item = self._in_flight.get(index)
+            if item is not None:
+                self._count_drop(item)
+        self.acknowledge([index])
+
     def rewind(self) -> None:
         """Everything in flight is unsent again, before what was not sent yet."""
         with self._changed:

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from pipeline.broker import LinkState, LogReader, Producer, Record, Topics
 from pipeline.client.mailbox import Mailbox
 from pipeline.connect import Connection
-from pipeline.errors import InvalidRecordError, PipelineError, QueueFullError
+from pipeline.errors import BrokerError, InvalidRecordError, PipelineError, QueueFullError
 from pipeline.experience import Version
 from pipeline.logs import configure_logging
 from pipeline.weights import Follower, ObjectStore, unpack
@@ -60,8 +60,8 @@ def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters:
 
     Args:
         settings: see there.
-        pipe: items come in as ``(index, topic, value, headers)``; ``("acknowledged", indices)`` and
-            ``("link", up, sentence)`` go out.
+        pipe: items come in as ``(index, topic, value, headers)``; ``("acknowledged", indices)``,
+            ``("refused", index, sentence)`` and ``("link", up, sentence)`` go out.
         mailbox: where weights are put.
         counters: ``int64[COUNTERS]`` shared with the connector.
     """
@@ -138,6 +138,10 @@ class _Uplink:
                 # librdkafka's queue is full; not reading the pipe leaves the rest with the connector's policy.
                 self._producer.poll(0.05)
                 self._report()
+            except BrokerError as error:
+                # Such as a record above the broker's bound: trying again would stop all that follow.
+                self._tell("refused", index, str(error))
+                return
 
     def _report(self) -> None:
         if self._acknowledged:

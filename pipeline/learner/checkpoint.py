@@ -41,6 +41,11 @@ def save_checkpoint(target: Path, tensors: Mapping[str, NDArray[Any]], state: Ma
     _sync_folder(target.parent)
 
 
+def has_checkpoint(target: Path) -> bool:
+    """Whether a checkpoint, or the one before, is there; a crash between two renames leaves only the latter."""
+    return target.exists() or target.with_name(f"{target.name}.previous").exists()
+
+
 def load_checkpoint(target: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
     """Read a checkpoint, or the previous one if it is missing or damaged.
 

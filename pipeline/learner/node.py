@@ -26,7 +26,7 @@ from pipeline.environment import read_layout
 from pipeline.errors import CheckpointError, ConfigError, InvalidRecordError, PipelineError
 from pipeline.experience import Chunk, Version, new_session
 from pipeline.learner.accounting import FUTURE, Accounting
-from pipeline.learner.checkpoint import load_checkpoint, save_checkpoint
+from pipeline.learner.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
 from pipeline.learner.dead_letters import DeadLetters
 from pipeline.learner.identities import Identities
 from pipeline.learner.ingest import Arrival, Ingest
@@ -385,7 +385,7 @@ class TrainingNode(ABC):
         finally:
             reader.close()
         self.version = Version(newest.epoch + 1, newest.number)
-        if newest.number >= 0 and self.folder.checkpoint.exists():
+        if newest.number >= 0 and has_checkpoint(self.folder.checkpoint):
             self.load_checkpoint(self.folder.checkpoint)
             log.info("Run %s goes on after version %s.", self.run_name, newest)
         claim = ModelVersionRecord(

@@ -11,6 +11,7 @@ import pytest
 
 from pipeline.broker import LogReader
 from pipeline.client import DQNConnector, Transition
+from pipeline.client.outbox import Item
 from pipeline.config import PipelineConfig
 from pipeline.services import Services
 from pipeline.wire import RecordHeaders, decode_chunk
@@ -130,3 +131,16 @@ def test_store_away(run: PipelineConfig, own_local_services: Services, tmp_path:
         watcher.wait(lambda: watcher.actors["c"].version_number > held + 2, "newer versions act")
         assert client.poll() is None
     watcher.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_record_that_the_broker_will_never_take(run: PipelineConfig, own_local_services: Services):
+    """It is dropped and counted, and what follows it is sent."""
+    connector = DQNConnector(run)
+    connector._outbox.put(Item("samples", bytes(4 << 20), [], 5))
+    number, _ = count_up(connector, 0.3, 0)
+    assert connector.flush(60.0)
+    assert connector.dropped == 5
+    assert connector.uplink_restarts == 0
+    connector.close()
+    assert arrived(run, own_local_services) == Counter(range(number))
