@@ -16,14 +16,13 @@ from pipeline.broker import LogReader, Topics
 from pipeline.config import OPEN_MAPPINGS, PipelineConfig, to_dict
 from pipeline.connect import connect
 from pipeline.demo.evaluation import EvaluationThread
-from pipeline.demo.view import Progress, render
+from pipeline.demo.view import START_S, Progress, render
 from pipeline.errors import InvalidRecordError, PipelineError
 from pipeline.learner.run_folder import RunFolder, new_run_name
 from pipeline.services import running_services, services_fetch
 from pipeline.wire import Heartbeat, TelemetryWindow
 
 REFRESH_S = 0.25
-START_S = 60.0
 STOP_S = 20.0
 
 
@@ -53,7 +52,8 @@ def run_demo(config: PipelineConfig) -> int:
             _watch(config, processes, evaluation, progress, console)
         finally:
             evaluation.stop()
-            evaluation.join(STOP_S)
+            if evaluation.is_alive():
+                evaluation.join(STOP_S)
     return _summarise(config, folder, evaluation, progress, console)
 
 
@@ -150,8 +150,11 @@ def _watch(
                     raise evaluation.error
                 progress.note_evaluation(evaluation)
                 live.update(render(progress))
+            progress.ended = time.monotonic()
             progress.note_evaluation(evaluation)
             live.update(render(progress))
+        if not console.is_terminal:
+            console.print()
     finally:
         reader.close()
 

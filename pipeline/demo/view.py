@@ -11,6 +11,7 @@ from pipeline.demo.evaluation import EvaluationThread, Score
 from pipeline.wire import Heartbeat, TelemetryWindow
 
 RATE_WINDOW_S = 5.0
+START_S = 60.0
 
 
 @dataclass
@@ -36,19 +37,21 @@ class Progress:
     evaluated: int = 0
     learner_seen: bool = False
     started: float | None = None
+    ended: float | None = None
     launched: float = field(default_factory=time.monotonic)
     _rates: deque[tuple[float, int]] = field(default_factory=deque[tuple[float, int]])
 
     @property
     def seconds(self) -> float:
-        """Seconds since the first transition was accepted."""
-        return 0.0 if self.started is None else time.monotonic() - self.started
+        """Seconds from the first accepted transition until training ended, or until now."""
+        end = time.monotonic() if self.ended is None else self.ended
+        return 0.0 if self.started is None else end - self.started
 
     @property
     def out_of_time(self) -> bool:
         """Whether training took too long, or never began."""
         waited = time.monotonic() - self.launched
-        return self.seconds > self.limit_s or (self.started is None and waited > self.limit_s)
+        return self.seconds > self.limit_s or (self.started is None and waited > START_S + self.limit_s)
 
     @property
     def rate(self) -> float:
