@@ -56,6 +56,20 @@ class Accounting:
         """A record is refused."""
         self.rejected[reason.value if isinstance(reason, RejectReason) else reason] += 1
 
+    def to_json(self) -> dict[str, object]:
+        """All counts, for the checkpoint and for people; stale chunks by actor and lag."""
+        return {
+            "offsets_advanced": self.offsets_advanced,
+            "accepted": self.accepted,
+            "accepted_transitions": self.accepted_transitions,
+            "duplicates": self.duplicates,
+            "expired": self.expired,
+            "rejected": dict(self.rejected),
+            "rejected_transitions": self.rejected_transitions,
+            "accepted_by_lag": {str(lag): count for lag, count in sorted(self.lag.items())},
+            "stale": [[actor, lag, count] for (actor, lag), count in sorted(self.by_actor.items())],
+        }
+
     @property
     def records(self) -> int:
         """Records and expired offsets that have been accounted for."""

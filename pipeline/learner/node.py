@@ -204,6 +204,7 @@ class TrainingNode(ABC):
             "number": self.version.number,
             "updates": self.updates,
             "accepted": accounting.accepted,
+            "accounting": accounting.to_json(),
             "accepted_transitions": accounting.accepted_transitions,
             "positions": {str(partition): offset for partition, offset in self._positions.items()},
             "note": str((options or {}).get("note", "")),

@@ -144,3 +144,26 @@ def test_a_record_that_the_broker_will_never_take(run: PipelineConfig, own_local
     assert connector.uplink_restarts == 0
     connector.close()
     assert arrived(run, own_local_services) == Counter(range(number))
+
+
+@pytest.mark.timeout(240)
+def test_an_encoded_chunk_is_taken_as_it_is(run: PipelineConfig, own_local_services: Services):
+    """push_sample(bytes): checked as the learner checks it, then sent under the session's next sequence."""
+    from pipeline.client.builder import ChunkBuilder
+    from pipeline.errors import InvalidRecordError
+    from pipeline.wire import encode_chunk
+
+    connector = DQNConnector(run)
+    builder = ChunkBuilder(connector.layout, 64, 1 << 20)
+    for number in range(10):
+        here, there = np.array([number, 0, 0, 0], np.float32), np.array([number + 1, 0, 0, 0], np.float32)
+        builder.add(Transition(here, 0, 1.0, there, False, False), connector.version)
+    chunk = builder.cut()
+    assert chunk is not None
+    data = encode_chunk(chunk, connector.layout)
+    with pytest.raises(InvalidRecordError):
+        connector.push_sample(data[:-1])
+    connector.push_sample(data)
+    assert connector.flush(30.0)
+    connector.close()
+    assert arrived(run, own_local_services) == Counter(range(10))

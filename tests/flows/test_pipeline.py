@@ -87,3 +87,22 @@ def test_a_learner_started_again_goes_on_with_higher_numbers(local_services: Ser
         assert client.poll() is None, (tmp_path / "a.log").read_text()
     assert len(watcher.acted_as["a"]) == 1
     watcher.close()
+
+
+@pytest.mark.timeout(240)
+def test_a_run_that_ends_ends_its_clients(local_services: Services, tmp_path: Path):
+    """After learner.max_transitions the manifest says so, and learner and client end by themselves."""
+    run = "ends"
+    common = overrides(local_services, run, tmp_path / "saves")
+    with (
+        role("learner", tmp_path / "learner.log", *common, *SMALL, "learner.max_transitions=1500") as learner,
+        role("client", tmp_path / "a.log", *common, "client.actor=a", "kafka.timeout_s=60") as client,
+    ):
+        assert learner.wait(120) == 0, (tmp_path / "learner.log").read_text()
+        assert client.wait(60) == 0, (tmp_path / "a.log").read_text()
+    state = json.loads((tmp_path / "saves" / run / "checkpoint" / "state.json").read_text())
+    counts = state["accounting"]
+    assert counts["accepted_transitions"] >= 1500
+    assert counts["offsets_advanced"] == counts["accepted"] + counts["duplicates"] + counts["expired"] + sum(
+        counts["rejected"].values()
+    )
