@@ -11,11 +11,12 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/installed-from-lock
 
-.PHONY: help demo test check bench lock clean
+.PHONY: help demo test soak check bench lock clean
 
 help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
 	@echo "make test    every test, against real Kafka and MinIO (ARGS=... go to pytest)"
+	@echo "make soak    the outages of the tests in full length"
 	@echo "make check   lint, format, types and import directions"
 	@echo "make bench   the benchmarks (ARGS=... choose among them)"
 	@echo "make lock    resolve the dependencies of pyproject.toml anew"
@@ -35,6 +36,10 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local --optional
 	$(BIN)/python -m pytest $(ARGS)
+
+soak: $(STAMP)
+	$(BIN)/python -m pipeline.services fetch --kind local
+	OUTAGE_S=30 $(BIN)/python -m pytest tests/flows/test_outage.py $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .
