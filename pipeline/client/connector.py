@@ -5,6 +5,7 @@ followed and heartbeats sent beside the loop, and agent and ``model_id`` are use
 """
 
 import atexit
+import gc
 import json
 import logging
 import os
@@ -129,6 +130,10 @@ class DQNConnector:
         self._feeder.start()
         atexit.register(self.close)
         self._wait_for_weights(settings.first_weights_timeout_s)
+        # A full collection over the hundred thousands of objects that torch and Gymnasium bring would hold the loop for
+        # a quarter of a second; what is there by now stays for good.
+        gc.collect()
+        gc.freeze()
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
