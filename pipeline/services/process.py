@@ -15,6 +15,7 @@ from pipeline.errors import ServiceError
 from pipeline.services import guard
 
 POLL_SECONDS = 0.05
+PAUSE_SECONDS = 10.0
 LOG_TAIL_LINES = 15
 
 
@@ -147,8 +148,19 @@ class Service(ABC):
         self._guard = None
 
     def pause(self) -> None:
-        """Freeze the server (SIGSTOP): connections stay open and nothing answers. POSIX only."""
+        """Freeze the server (SIGSTOP): connections stay open and, on return, nothing answers. POSIX
+        only.
+
+        Raises:
+            ServiceError: it does not run, or it goes on answering.
+        """
         _signal(self.pid, "SIGSTOP")
+        # The signal stops the threads one by one: a request may still get its answer.
+        deadline = time.monotonic() + PAUSE_SECONDS
+        while self.answers():
+            if time.monotonic() > deadline:
+                raise ServiceError(f"{self.name} still answers {PAUSE_SECONDS:g} s after SIGSTOP.")
+            time.sleep(POLL_SECONDS)
 
     def resume(self) -> None:
         """Let a paused server go on."""
