@@ -128,7 +128,8 @@ class AlgorithmConfig:
     learning_starts: int = 1_000
     """Accepted transitions before the first update."""
     transitions_per_update: int = 4
-    """Accepted transitions for one update: training is triggered by counts, never by the clock."""
+    """Accepted transitions for one update: training is triggered by counts, never by the clock. 0: free-running, an
+    update whenever no sample waits; the journal then holds how updates and samples alternated."""
     updates_per_version: int = 100
     """Updates between two published versions."""
     exploration: ExplorationConfig = field(default_factory=ExplorationConfig)
@@ -146,7 +147,17 @@ class LearnerConfig:
     max_transitions: int = 0
     """The run ends after this many accepted transitions; 0: it goes on until stopped."""
     checkpoint_every: int = 20
-    """Versions between two checkpoints; 0: only at the end."""
+    """Versions between two checkpoints; 0: none."""
+    keep_checkpoints: int = 3
+    """How many of the newest checkpoints stay on disk; at least 2, so that a damaged one has one before it."""
+    checkpoint_buffer: bool = False
+    """Whether checkpoints hold the replay buffer itself, for topics that forget sooner than the buffer does."""
+    require_exact: bool = False
+    """Whether a restart that cannot reach the newest version's very weights is an error; otherwise it is said."""
+    load: str = ""
+    """A checkpoint's folder that a new run starts from; a run that has versions already goes on with its own."""
+    ledger: str = ""
+    """A file that gets one line per judged record, for audits: identity and verdict; empty: none."""
     max_chunk_bytes: int = 900_000
     """Records above this size are refused undecoded, in bytes."""
     prefetch_chunks: int = 64
@@ -183,6 +194,8 @@ class ClientConfig:
     """How long the first weights are waited for, in seconds."""
     heartbeat_s: float = 1.0
     """How often the client says that it lives, in seconds."""
+    ledger: str = ""
+    """A file that gets a line for every chunk produced and every one acknowledged, for audits; empty: none."""
     max_episodes: int = 0
     """The acting loop ends after this many episodes; 0: when the run does."""
     torch_threads: int = 1
@@ -201,6 +214,54 @@ class TelemetryConfig:
     """Where the figure is saved; empty: saves/<run>/telemetry.png."""
     metrics_port: int = 0
     """Port of the Prometheus metrics on loopback; 0: none."""
+    save_best: bool = True
+    """Whether the learner is told to keep the version that the best window of episodes was played with."""
+
+
+@dataclass
+class CleanUpConfig:
+    """Which weights stay in the store: pinned ones and those of checkpoints always do."""
+
+    by_learner: bool = True
+    """Whether the learner removes old weights itself, after each checkpoint; otherwise `pipeline cleanup` does."""
+    keep_last: int = 50
+    """This many newest versions stay."""
+    keep_every: int = 100
+    """Versions whose number is a multiple of this stay; 0: none for that reason."""
+
+
+@dataclass
+class CommandConfig:
+    """Commands to the learner: `pipeline quicksave`."""
+
+    timeout_s: float = 30.0
+    """How long the learner's confirmation is waited for, in seconds."""
+
+
+@dataclass
+class ReplayConfig:
+    """`pipeline replay`: which part of a recorded run, and what to make of it."""
+
+    topic: str = "samples"
+    """samples, episodes, versions, commands, heartbeats, telemetry or dead-letters."""
+    partition: int = -1
+    """One partition of the topic; -1: all."""
+    offsets: str = ""
+    """A range of offsets, such as 100..200 (the last one included), 100.. or ..200; empty: all."""
+    time: str = ""
+    """A range of log times, ISO 8601 or unix milliseconds, such as 2026-01-01T12:00..2026-01-01T13:00; empty: all."""
+    versions: str = ""
+    """A range of version numbers, such as 412..480; empty: all."""
+    limit: int = 0
+    """At most this many records; 0: all."""
+    json: bool = False
+    """Whether records are shown as JSON, one a line."""
+    everything: bool = False
+    """Whether an export also holds the chunks that the learner did not accept, with their verdicts."""
+    out: str = ""
+    """The file that an export is written to; empty: saves/<run>/export.parquet."""
+    samples_topic: str = ""
+    """Reads samples from this topic, a copy with the same partitions and offsets; empty: the run's own."""
 
 
 @dataclass
@@ -247,6 +308,12 @@ class PipelineConfig:
     """The connector and the acting loop."""
     telemetry: TelemetryConfig = field(default_factory=TelemetryConfig)
     """The stream processor."""
+    cleanup: CleanUpConfig = field(default_factory=CleanUpConfig)
+    """Which weights stay in the store."""
+    command: CommandConfig = field(default_factory=CommandConfig)
+    """Commands to the learner."""
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    """`pipeline replay`."""
     demo: DemoConfig = field(default_factory=DemoConfig)
     """The demo."""
 
@@ -256,6 +323,7 @@ CHOICES = {
     "client.queue_policy": ("block", "drop_oldest", "drop_newest"),
     "log_level": ("debug", "info", "warning", "error"),
     "algorithm.name": ("dqn",),
+    "replay.topic": ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters"),
 }
 
 POSITIVE = (
@@ -265,7 +333,6 @@ POSITIVE = (
     "algorithm.n_step",
     "algorithm.batch_size",
     "algorithm.buffer_rows",
-    "algorithm.transitions_per_update",
     "algorithm.updates_per_version",
     "algorithm.target_interval",
     "learner.version_window",
@@ -274,6 +341,8 @@ POSITIVE = (
     "client.chunk_bytes",
     "client.queue_bytes",
     "telemetry.window_episodes",
+    "learner.keep_checkpoints",
+    "cleanup.keep_last",
     "demo.clients",
     "demo.evaluation_episodes",
 )

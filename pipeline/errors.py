@@ -11,6 +11,8 @@
     │   ├── BrokerAuthenticationError wrong user or password, or no permission
     │   ├── UnknownTopicError         a topic does not exist
     │   ├── TopicMismatchError        a topic exists with other settings than the run needs
+    │   ├── TopicReplacedError        a topic was deleted and made again under a run
+    │   ├── FencedError               another process took the run over; this one must stop
     │   ├── QueueFullError            the producer's bounded queue takes nothing more right now
     │   └── DeliveryError             a record was not acknowledged in time
     ├── StoreError
@@ -24,8 +26,11 @@
     │   ├── ConnectorClosedError      the connector was used after close()
     │   ├── InvalidSampleError        a pushed sample does not fit the run's spaces
     │   └── ServerTimeoutError        the learner did not answer in time
+    ├── CommandError                  a command to the learner was refused or not confirmed
+    ├── ReplayError                   what is asked of a recorded run cannot be given
     └── LearnerError
-        └── CheckpointError           a checkpoint is missing, damaged or of another run
+        ├── CheckpointError           a checkpoint is missing, damaged or of another run
+        └── RecoveryError             the state before a restart cannot be reached again
 
 Foreign exceptions are translated once, in the adapter that meets them, with ``raise … from``.
 """
@@ -108,6 +113,14 @@ class TopicMismatchError(BrokerError):
     """A topic exists with settings that differ from what the run needs."""
 
 
+class TopicReplacedError(BrokerError):
+    """A topic was deleted and made again: offsets of the run mean other records now."""
+
+
+class FencedError(BrokerError):
+    """Another process has taken the run over; this one must stop."""
+
+
 class QueueFullError(BrokerError):
     """The producer's bounded queue takes nothing more right now; poll and try again."""
 
@@ -160,9 +173,21 @@ class ServerTimeoutError(ClientError):
     """The learner did not answer within the time-out."""
 
 
+class CommandError(PipelineError):
+    """A command to the learner was refused, or not confirmed in time."""
+
+
+class ReplayError(PipelineError):
+    """What is asked of a recorded run cannot be given: no such range, or the log no longer holds it."""
+
+
 class LearnerError(PipelineError):
     """The learner cannot go on."""
 
 
 class CheckpointError(LearnerError):
     """A checkpoint is missing, damaged, or belongs to another run."""
+
+
+class RecoveryError(LearnerError):
+    """The state that the newest announced version was made from cannot be reached again."""

@@ -132,6 +132,7 @@ class DQN:
         for name, array in _arrays(moments).items():
             if name in _MOMENTS:
                 state[f"adam/{name}"] = array
+        state["adam/step"] = np.array(float(moments["step"]) if moments else 0.0, np.float32)
         state["updates"] = np.array(self._updates, np.int64)
         return state
 
@@ -141,7 +142,7 @@ class DQN:
         Raises:
             CheckpointError: a name or shape is not this learner's. Nothing was changed then.
         """
-        expected: dict[str, tuple[int, ...]] = {"updates": ()}
+        expected: dict[str, tuple[int, ...]] = {"updates": (), "adam/step": ()}
         for name in _MOMENTS:
             expected[f"adam/{name}"] = (self._online_flat.size,)
         for name, tensor in self._online.state_dict().items():
@@ -158,13 +159,25 @@ class DQN:
             network.load_state_dict({name: _tensor(state[prefix + name]) for name in network.state_dict()})
         self._updates = int(state["updates"])
         self._optimizer.state.clear()
-        if self._updates:
-            # One optimizer step is made per update, so Adam's own counter equals ours.
+        if state["adam/step"]:
             device = self._device
             self._optimizer.state[self._online_flat.parameter] = {
-                "step": torch.tensor(float(self._updates), device=device),
+                "step": torch.tensor(float(state["adam/step"]), device=device),
                 **{name: _tensor(state[f"adam/{name}"]).to(device) for name in _MOMENTS},
             }
+
+    def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
+        """Take over published weights, in both networks; the optimizer begins anew.
+
+        Raises:
+            CheckpointError: a name or shape is not this learner's. Nothing was changed then.
+        """
+        expected = {name: tuple(tensor.shape) for name, tensor in self._online.state_dict().items()}
+        if expected != {name: tuple(array.shape) for name, array in weights.items()}:
+            raise CheckpointError("dqn: the published weights are of another network; use the settings of their run")
+        for network in (self._online, self._target):
+            network.load_state_dict({name: _tensor(array) for name, array in weights.items()})
+        self._optimizer.state.clear()
 
     def _tensors(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in columns.items()}

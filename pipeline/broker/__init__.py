@@ -4,6 +4,7 @@ The only package (with the services' in-process cluster) that imports ``confluen
 """
 
 from pipeline.broker.logs import LinkState
+from pipeline.broker.ordered import OrderedReader
 from pipeline.broker.producer import Delivery, Producer
 from pipeline.broker.reader import LogReader, Place, Record
 from pipeline.broker.runs import find_run, list_runs, publish_manifest
@@ -15,6 +16,7 @@ from pipeline.broker.topics import (
     ensure_topics,
     runs_topic,
     specs,
+    topic_id,
 )
 
 __all__ = [
@@ -22,6 +24,7 @@ __all__ = [
     "Delivery",
     "LinkState",
     "LogReader",
+    "OrderedReader",
     "Place",
     "Producer",
     "Record",
@@ -34,4 +37,5 @@ __all__ = [
     "publish_manifest",
     "runs_topic",
     "specs",
+    "topic_id",
 ]

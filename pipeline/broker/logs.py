@@ -23,6 +23,7 @@ from pipeline.errors import (
     BrokerUnreachableError,
     ConfigError,
     DeliveryError,
+    FencedError,
     PipelineError,
     QueueFullError,
     UnknownTopicError,
@@ -75,6 +76,9 @@ TIMED_OUT = frozenset(
         KafkaError._PURGE_INFLIGHT,
     }
 )
+PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
+"""Given up by this process itself, as when a transaction is aborted."""
+FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 CONFIG = frozenset({KafkaError._INVALID_ARG, KafkaError._CONFLICT})
 
 
@@ -109,10 +113,10 @@ def explain(
         )
     if code in CONFIG:
         return ConfigError(f"librdkafka refuses its settings: {said}")
-    if code in (KafkaError._FENCED, KafkaError.INVALID_PRODUCER_EPOCH):
-        return BrokerError(
-            f"fenced at {address} while {doing}{named}: another process took over this "
-            "transactional id; this one must stop"
+    if code in FENCED:
+        return FencedError(
+            f"another process has taken over the transactional id of this one at {address}, seen while "
+            f"{doing}{named}: {said}; this one stops"
         )
     if code in (KafkaError.MSG_SIZE_TOO_LARGE, KafkaError.RECORD_LIST_TOO_LARGE):
         return BrokerError(
@@ -125,11 +129,12 @@ def explain(
 class RateLimitedLog:
     """The ``logger`` that librdkafka is given: each kind of line at most once in ``interval``.
 
-    Two lines are of one kind when they differ in figures only. Connection failures come out at
-    INFO, since the ``LinkMonitor`` says them in a sentence of its own.
+    Two lines are of one kind when they differ in figures only. Failures of connections and of
+    transactions come out at INFO, since the ``LinkMonitor`` and the raised error say them better.
     """
 
     CONNECTION = ("FAIL", "ERROR", "CONNFAIL", "PROTOERR", "MOCK", "GETPID", "REQTMOUT", "TERM")
+    TRANSACTION = ("ADDPARTS", "ENDTXN", "TXNERR", "FATAL")
 
     def __init__(self, interval: float = 60.0, target: logging.Logger | None = None) -> None:
         self._interval = interval
@@ -140,7 +145,7 @@ class RateLimitedLog:
     def log(self, level: int, message: str, *args: Any) -> None:
         """Called by confluent_kafka with a format string and its arguments."""
         text = str(message) % args if args else str(message)
-        if level > logging.INFO and any(f"{name} [" in text for name in self.CONNECTION):
+        if level > logging.INFO and any(f"{name} [" in text for name in self.CONNECTION + self.TRANSACTION):
             level = logging.INFO
         if not self._target.isEnabledFor(level):
             return

@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Literal, Self, cast
@@ -15,7 +15,7 @@ from pipeline.broker.logs import TIMED_OUT, UNREACHABLE, LinkMonitor, LinkState,
 from pipeline.broker.logs import explain as explain_error
 from pipeline.broker.settings import BrokerSettings, consumer_options
 from pipeline.broker.topics import is_contiguous
-from pipeline.errors import BrokerError, BrokerUnreachableError, UnknownTopicError
+from pipeline.errors import BrokerError, BrokerUnreachableError, TopicReplacedError, UnknownTopicError
 
 logger = logging.getLogger("pipeline.broker")
 
@@ -103,6 +103,11 @@ class LogReader:
         """Offsets that retention removed before they were read, by topic and partition."""
 
     @property
+    def address(self) -> str:
+        """The broker's address, as messages name it."""
+        return self._address
+
+    @property
     def link_up(self) -> bool:
         """Whether the link to the broker is believed to be up."""
         return self._monitor.up
@@ -141,8 +146,9 @@ class LogReader:
         A broker that is away means an empty list (``on_link`` tells), not an error.
 
         Raises:
-            BrokerError: as ``open`` on the first call; later if a topic was deleted, access was
-                taken away, or a position lies beyond the end of the log (which was made anew).
+            BrokerError: as ``open`` on the first call; later if a topic was deleted or access was
+                taken away.
+            TopicReplacedError: a position lies beyond the end of the log, which was made anew.
         """
         if self._consumer is None:
             self.open()
@@ -169,22 +175,32 @@ class LogReader:
             BrokerUnreachableError: the end was not reached in time.
             BrokerError: as ``poll``.
         """
-        deadline = time.monotonic() + timeout
-        self.open(timeout)
-        ends = self.end_offsets(max(0.1, deadline - time.monotonic()))
-        records: list[Record] = []
-        while any(self._reached(place) < end for place, end in ends.items()):
-            if time.monotonic() >= deadline:
-                raise BrokerUnreachableError(
-                    f"the end of {', '.join(self._topics)} at {self._address} was not reached "
-                    f"within {timeout:.1f} s ({len(records)} records read)"
-                )
-            records += self.poll(10_000, min(0.05, max(0.0, deadline - time.monotonic())))
-        return records
+        return [record for batch in self._batches(timeout, renewed=False) for record in batch]
+
+    def batches_to_end(self, timeout: float = 10.0) -> Iterator[list[Record]]:
+        """The records up to the end of the log as it is at the time of the call, as they come.
+
+        Args:
+            timeout: seconds without a record after which the broker counts as away.
+
+        Raises:
+            BrokerUnreachableError: nothing came for that long, and the end was not reached.
+            BrokerError: as ``poll``.
+        """
+        return self._batches(timeout, renewed=True)
 
     def positions(self) -> dict[Place, int]:
         """The next offset to be read, by topic and partition: what a checkpoint stores."""
         return dict(self._next)
+
+    def reached(self, place: Place) -> int:
+        """The offset up to which a partition is known to hold nothing unread: its position, or beyond it, behind
+        control records and what was aborted."""
+        return max(self._next[place], self._at_end.get(place, -1))
+
+    def at_end(self, place: Place) -> bool:
+        """Whether the end of the log was met at the partition's position. It may have grown since."""
+        return self._at_end.get(place, -1) >= self._next[place]
 
     def end_offsets(self, timeout: float = 5.0) -> dict[Place, int]:
         """The offset that the next record will get, by topic and partition, asked of the broker.
@@ -243,6 +259,24 @@ class LogReader:
     ) -> None:
         self.close()
 
+    def _batches(self, timeout: float, *, renewed: bool) -> Iterator[list[Record]]:
+        deadline = time.monotonic() + timeout
+        self.open(timeout)
+        ends = self.end_offsets(max(0.1, deadline - time.monotonic()))
+        read = 0
+        while any(self.reached(place) < end for place, end in ends.items()):
+            if time.monotonic() >= deadline:
+                raise BrokerUnreachableError(
+                    f"the end of {', '.join(self._topics)} at {self._address} was not reached within {timeout:.1f} s "
+                    f"({read} records read); check the broker"
+                )
+            records = self.poll(10_000, min(0.05, max(0.0, deadline - time.monotonic())))
+            if records:
+                read += len(records)
+                yield records
+                if renewed:
+                    deadline = time.monotonic() + timeout
+
     def _places(self, consumer: confluent_kafka.Consumer, topic: str, deadline: float) -> list[Place]:
         started = time.monotonic()
         while True:
@@ -272,31 +306,22 @@ class LogReader:
         deadline = time.monotonic() + timeout
         while True:
             left = max(0.05, deadline - time.monotonic())
+            said = "no answer"
             try:
                 found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(1.0, left), cached=False)
-            except KafkaException as exc:
-                inner = kafka_error(exc)
-                passing = inner is not None and (
-                    inner.code() in UNREACHABLE
-                    or inner.code() in TIMED_OUT
-                    # A topic that was made this moment: its leader is not everywhere known yet.
-                    or inner.code()
-                    in (
-                        KafkaError._UNKNOWN_PARTITION,
-                        KafkaError.NOT_LEADER_FOR_PARTITION,
-                        KafkaError.LEADER_NOT_AVAILABLE,
-                    )
-                )
-                if not passing or time.monotonic() >= deadline:
-                    raise translate(exc, self._address, doing="asking for offsets", topic=place[0]) from exc
-                time.sleep(0.02)  # get_watermark_offsets() may have come back at once
-            else:
                 if found:  # None after a time-out, whatever the stub says
                     return found
-
-    def _reached(self, place: Place) -> int:
-        # Behind the last record there may be control records, which only the EOF event passes.
-        return max(self._next[place], self._at_end.get(place, -1))
+            except KafkaException as exc:
+                inner = kafka_error(exc)
+                if inner is None or not _passing(inner):
+                    raise translate(exc, self._address, doing="asking for offsets", topic=place[0]) from exc
+                said = inner.str()
+            if time.monotonic() >= deadline:
+                raise BrokerUnreachableError(
+                    f"{self._address} does not tell the offsets of {place[0]}[{place[1]}] within {timeout:.1f} s: "
+                    f"{said}; check that the broker runs"
+                )
+            time.sleep(0.02)  # get_watermark_offsets() may have come back at once
 
     def _take(self, message: Message, into: list[Record]) -> None:
         error = message.error()
@@ -362,7 +387,7 @@ class LogReader:
         low, high = self._watermarks(consumer, place, 5.0)
         expected = self._next[place]
         if expected > high:
-            raise BrokerError(
+            raise TopicReplacedError(
                 f"position {expected} of {place[0]}[{place[1]}] at {self._address} lies beyond the "
                 f"end of the log ({high}): the topic was made anew; start from the earliest record"
             )
@@ -378,3 +403,18 @@ class LogReader:
                 low - 1,
             )
         self.seek(place, max(low, expected))
+
+
+def _passing(error: KafkaError) -> bool:
+    """Whether asking again may help."""
+    return (
+        error.code() in UNREACHABLE
+        or error.code() in TIMED_OUT
+        # A topic that was made this moment: its leader is not everywhere known yet.
+        or error.code()
+        in (
+            KafkaError._UNKNOWN_PARTITION,
+            KafkaError.NOT_LEADER_FOR_PARTITION,
+            KafkaError.LEADER_NOT_AVAILABLE,
+        )
+    )

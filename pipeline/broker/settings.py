@@ -24,6 +24,12 @@ PRODUCER_DEFAULTS: Mapping[str, Any] = {
     "allow.auto.create.topics": False,
 }
 
+TRANSACTION_DEFAULTS: Mapping[str, Any] = {
+    # A broker that is away for longer, or a process that sleeps for longer, would be told that it was fenced. Nobody
+    # else writes to the topic meanwhile, and a successor ends an open transaction at once. Kafka allows no more.
+    "transaction.timeout.ms": 900_000,
+}
+
 CONSUMER_DEFAULTS: Mapping[str, Any] = {
     # Offsets are kept by whoever processes the records; a background commit would lie about it.
     "enable.auto.commit": False,

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 import confluent_kafka
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._config import ConfigResource
 from confluent_kafka.admin._resource import ResourceType
@@ -15,12 +15,13 @@ from confluent_kafka.cimpl import NewTopic
 from pipeline.broker.client import is_embedded, kafka_error, metadata, translate
 from pipeline.broker.logs import LinkMonitor, RateLimitedLog
 from pipeline.broker.settings import BrokerSettings, admin_options, producer_options
-from pipeline.errors import BrokerUnreachableError, ConfigError, TopicMismatchError
+from pipeline.errors import BrokerUnreachableError, ConfigError, TopicMismatchError, UnknownTopicError
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
 _LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_")
 _SPARSE = (".runs", ".versions", ".telemetry")
+_NO_ID = "A" * 22
 _ORDERED = (".versions", ".commands")
 
 
@@ -259,6 +260,30 @@ def check_topics(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: 
         return missing
     there = [spec for spec in specs if spec.name in existing]
     return missing + _problems(admin, there, max(1.0, deadline - time.monotonic()))
+
+
+def topic_id(settings: BrokerSettings, topic: str, timeout: float = 10.0) -> str:
+    """Kafka's own id of a topic: another topic of the same name, made after this was deleted, has another.
+
+    Returns:
+        22 characters, or "" where the broker has no ids (the embedded cluster, Kafka before 3.1).
+
+    Raises:
+        UnknownTopicError: the topic does not exist.
+        BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+    """
+    deadline = time.monotonic() + timeout
+    admin = _Admin(settings)
+    found = admin.metadata(timeout)
+    if topic not in cast(dict[str, Any], found.topics):
+        raise UnknownTopicError(f"topic {topic} does not exist at {settings.address}; a run's topics come and go whole")
+    if is_embedded(found):
+        return ""
+    left = max(1.0, deadline - time.monotonic())
+    client = cast(Any, admin.client)  # the stubs leave the futures' type open
+    futures: dict[str, Any] = client.describe_topics(TopicCollection([topic]), request_timeout=left)
+    found_id = str(admin.result(futures[topic], left, "describing topic", topic).topic_id)
+    return "" if found_id == _NO_ID else found_id
 
 
 def _touch(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float) -> None:

@@ -67,6 +67,20 @@ def telemetry(config: PipelineConfig, action: str) -> int:
     return 0
 
 
+def quicksave(config: PipelineConfig, action: str) -> int:
+    """``pipeline quicksave run=NAME``: prints the folder of the checkpoint."""
+    from pipeline.broker import Topics, find_run
+    from pipeline.broker.commands import order
+    from pipeline.connect import connect
+
+    broker = connect(config).broker
+    run = config.run or find_run(broker, config.namespace, timeout=config.kafka.timeout_s).run
+    topics = Topics(config.namespace, run)
+    outcome = order(broker, topics, "quicksave", issuer="pipeline quicksave", timeout=config.command.timeout_s)
+    print(outcome.detail)
+    return 0
+
+
 def demo(config: PipelineConfig, action: str) -> int:
     """``pipeline demo``."""
     from pipeline.demo.demo import run_demo

@@ -38,6 +38,7 @@ COMMANDS: dict[str, Command] = {
     "learner": Command(commands.learner, (), "the training node"),
     "client": Command(commands.client, (), "act in a vectorised environment, for the newest run"),
     "telemetry": Command(commands.telemetry, (), "moving averages, figure and metrics of a run"),
+    "quicksave": Command(commands.quicksave, (), "have the learner of run=NAME (the newest) save its state now"),
     "settings": Command(commands.show_settings, (), "every setting, its default and what it means"),
 }
 

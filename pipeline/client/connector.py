@@ -22,6 +22,7 @@ from pipeline.algorithms import Agent
 from pipeline.algorithms.spec import network_spec
 from pipeline.broker import Topics, find_run
 from pipeline.client.builder import ChunkBuilder
+from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Mailbox
 from pipeline.client.outbox import Item, Outbox, QueuePolicy
 from pipeline.client.transition import Transition
@@ -74,6 +75,7 @@ class DQNConnector:
         RunNotFoundError: there is no such run on the broker.
         BrokerUnreachableError: nobody answers at the address.
         ServerTimeoutError: no weights came within ``client.first_weights_timeout_s``.
+        ClientError: the file of ``client.ledger`` cannot be opened.
     """
 
     def __init__(self, config: PipelineConfig) -> None:
@@ -87,6 +89,9 @@ class DQNConnector:
         self.layout = Layout.from_json(json.loads(self.manifest.layout_json))
         self.actor = settings.actor or f"{socket.gethostname()}-{os.getpid()}"
         self.session = new_session()
+        if settings.ledger:
+            # What cannot be opened is said here, not by an uplink that dies again and again.
+            ActorLedger(settings.ledger).close()
         self.agent = Agent(self.layout, network_spec(self.run_config.algorithm), seed=settings.seed)
 
         self._settings = settings
@@ -106,6 +111,7 @@ class DQNConnector:
             queue_bytes=settings.queue_bytes,
             heartbeat_s=settings.heartbeat_s,
             log_level=config.log_level,
+            ledger=settings.ledger,
         )
         self._counters[LEARNER_SEQUENCE] = -1
         self._sequence = 0

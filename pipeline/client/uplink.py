@@ -14,10 +14,11 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection as _Connection
 from typing import Any, TypeAlias
 
-from pipeline.broker import LinkState, LogReader, Producer, Record, Topics
+from pipeline.broker import Delivery, LinkState, LogReader, Producer, Record, Topics
+from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Mailbox
 from pipeline.connect import Connection
-from pipeline.errors import BrokerError, InvalidRecordError, PipelineError, QueueFullError
+from pipeline.errors import BrokerError, DeliveryError, InvalidRecordError, PipelineError, QueueFullError
 from pipeline.experience import Version
 from pipeline.logs import configure_logging
 from pipeline.weights import Follower, ObjectStore, unpack
@@ -43,6 +44,7 @@ class UplinkSettings:
         queue_bytes: bound on librdkafka's own queue, in bytes.
         heartbeat_s: seconds between two heartbeats.
         log_level: of this process.
+        ledger: file that says what was produced and acknowledged; empty: none.
     """
 
     connection: Connection
@@ -53,6 +55,7 @@ class UplinkSettings:
     queue_bytes: int
     heartbeat_s: float
     log_level: str
+    ledger: str = ""
 
 
 def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters: Any) -> None:
@@ -87,11 +90,15 @@ class _Uplink:
         self._sending = threading.Lock()
         self._stopping = threading.Event()
         self._version = Version(-1, -1)
-        # Deliveries never time out: what waits is sent, in order, whenever the broker is back.
+        self._epoch = -1
+        self._ledger = ActorLedger(settings.ledger) if settings.ledger else None
+        self._again: list[tuple[int, str, bytes, list[tuple[str, bytes]]]] = []
+        # Deliveries never time out, unless the user says so: what waits is sent, in order, whenever the broker is back.
+        timeout = settings.connection.broker.producer.get("message.timeout.ms", 0)
         self._producer = Producer(
             settings.connection.broker,
             on_link=self._on_link,
-            message_timeout_ms=0,
+            message_timeout_ms=timeout,
             queue_buffering_max_kbytes=max(1024, settings.queue_bytes // 1024),
             reconnect_backoff_max_ms=2000,
         )
@@ -113,6 +120,9 @@ class _Uplink:
                 return
             self._producer.poll(0)
             self._report()
+            again, self._again = self._again, []
+            for item in again:
+                self._send(*item)
 
     def close(self) -> None:
         self._stopping.set()
@@ -120,13 +130,22 @@ class _Uplink:
         self._report()
         for thread in self._threads:
             thread.join(5.0)
+        if self._ledger is not None:
+            self._ledger.close()
 
     def _send(self, index: int, topic: str, value: bytes, headers: list[tuple[str, bytes]]) -> None:
         name = self._topics.samples if topic == "samples" else self._topics.episodes
+        ledger = self._ledger if topic == "samples" else None
+        noted = ledger.produced(headers) if ledger is not None else None
 
-        def delivered(delivery: Any) -> None:
+        def delivered(delivery: Delivery) -> None:
             if delivery.error is None:
+                if ledger is not None and noted is not None:
+                    ledger.acknowledged(noted, delivery.partition, delivery.offset)
                 self._acknowledged.append(index)
+            elif isinstance(delivery.error, DeliveryError):
+                # Timed out: the log may hold it or not. Its identity lets the learner count it once.
+                self._again.append((index, topic, value, headers))
             else:
                 self._tell("link", False, f"A record was not delivered: {delivery.error}")
 
@@ -234,8 +253,9 @@ class _Uplink:
             beat = Heartbeat.decode(record.value or b"")
         except InvalidRecordError:
             return
-        if beat.role != "learner" or beat.run != self._settings.run:
-            return
+        if beat.role != "learner" or beat.run != self._settings.run or beat.version_epoch < self._epoch:
+            return  # of an older epoch: a learner that was replaced and does not know it yet
+        self._epoch = beat.version_epoch
         for position in beat.positions:
             if position.session == self._settings.session:
                 self._counters[LEARNER_SEQUENCE] = position.sequence

@@ -1,90 +1,178 @@
 """Checkpoints: a folder that is there whole or not at all.
 
-The steps, in the order that makes them safe: (1) everything into a temporary folder beside the target, each file
-fsynced; (2) a manifest with each file's sha256; (3) fsync of the folder; (4) the old target is moved aside; (5) rename,
-the commit point; (6) fsync of the parent; (7) the one before the previous is removed.
+Its manifest holds each file's sha256, so a flipped bit is found and the checkpoint before is used. The rename of a
+temporary folder, fsynced in and out, is the only commit point (see `pipeline.files`).
 """
 
 import hashlib
 import json
+import logging
 import os
+import queue
+import re
 import shutil
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from numpy.typing import NDArray
 
 from pipeline.errors import CheckpointError, PipelineError
-from pipeline.weights import pack, unpack
+from pipeline.experience import Version
+from pipeline.files import replace_folder
+from pipeline.weights import pack, sha256, unpack
 
+log = logging.getLogger(__name__)
+
+FORMAT = 2
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
+_NAME = re.compile(r"(\d{6})-(\d{9})-(\d{12})")
 
 
-def save_checkpoint(target: Path, tensors: Mapping[str, NDArray[Any]], state: Mapping[str, Any]) -> None:
-    """Write a checkpoint; the one that was there is kept as ``<target>.previous``."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    temporary = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir()
-    files = {_TENSORS: pack(dict(tensors)), _STATE: json.dumps(state, indent=1).encode()}
+@dataclass(frozen=True)
+class Snapshot:
+    """The learner's state between two steps of the fold.
+
+    Attributes:
+        tensors: arrays by name, copies.
+        state: JSON-able values.
+        weights: the published tensors of the version in force; their sha256 goes into the state as ``sha256``, by
+            which recovery finds out whether that version was announced. None where the state has it already.
+    """
+
+    tensors: Mapping[str, NDArray[Any]]
+    state: Mapping[str, Any]
+    weights: Mapping[str, NDArray[Any]] | None = None
+
+
+class Saved(NamedTuple):
+    """A checkpoint on disk.
+
+    Attributes:
+        version: in force when it was made.
+        advanced: offsets that the learner had advanced by then.
+        path: its folder.
+    """
+
+    version: Version
+    advanced: int
+    path: Path
+
+
+def save_checkpoint(target: Path, snapshot: Snapshot) -> None:
+    """Write a checkpoint; one that was there is kept as ``<target>.previous``."""
+    state = dict(snapshot.state)
+    if snapshot.weights is not None:
+        state["sha256"] = sha256(pack(dict(snapshot.weights)))
+    files = {_TENSORS: pack(dict(snapshot.tensors)), _STATE: json.dumps(state).encode()}
     manifest = {name: hashlib.sha256(data).hexdigest() for name, data in files.items()}
-    files[_MANIFEST] = json.dumps(manifest, indent=1).encode()
-    for name, data in files.items():
-        _write(temporary / name, data)
-    _sync_folder(temporary)
-    previous = target.with_name(f"{target.name}.previous")
-    if target.exists():
-        shutil.rmtree(previous, ignore_errors=True)
-        target.rename(previous)
-    temporary.rename(target)
-    _sync_folder(target.parent)
+    replace_folder(target, {**files, _MANIFEST: json.dumps(manifest, indent=1).encode()})
 
 
-def has_checkpoint(target: Path) -> bool:
-    """Whether a checkpoint, or the one before, is there; a crash between two renames leaves only the latter."""
-    return target.exists() or target.with_name(f"{target.name}.previous").exists()
-
-
-def load_checkpoint(target: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """Read a checkpoint, or the previous one if it is missing or damaged.
-
-    Returns:
-        Tensors by name, and the state.
+def load_checkpoint(target: Path) -> Snapshot:
+    """Read a checkpoint, or the previous one of that name if it is missing or damaged.
 
     Raises:
-        CheckpointError: neither is whole.
+        CheckpointError: neither is whole, or they are of another release.
     """
     troubles: list[str] = []
     for folder in (target, target.with_name(f"{target.name}.previous")):
         try:
             return _load(folder)
-        except (OSError, ValueError, KeyError, PipelineError) as error:
+        except (OSError, ValueError, KeyError, AttributeError, PipelineError) as error:
             troubles.append(f"{folder}: {error}")
     raise CheckpointError("There is no whole checkpoint. " + "; ".join(troubles))
 
 
-def _load(folder: Path) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    manifest = cast(dict[str, str], json.loads((folder / _MANIFEST).read_bytes()))
-    for name, expected in manifest.items():
-        if hashlib.sha256((folder / name).read_bytes()).hexdigest() != expected:
-            raise CheckpointError(f"{name} is damaged: its sha256 is not the manifest's")
-    state = cast(dict[str, Any], json.loads((folder / _STATE).read_bytes()))
-    return unpack((folder / _TENSORS).read_bytes()), state
+def manifest_sha256(target: Path) -> str:
+    """What identifies a checkpoint: the sha256 of its manifest.
 
-
-def _write(path: Path, data: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def _sync_folder(path: Path) -> None:
-    if os.name == "nt":
-        return
-    descriptor = os.open(path, os.O_RDONLY)
+    Raises:
+        CheckpointError: it has none.
+    """
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        return hashlib.sha256((target / _MANIFEST).read_bytes()).hexdigest()
+    except OSError as error:
+        raise CheckpointError(f"{target} is no checkpoint: {error}") from error
+
+
+def checkpoint_name(version: Version, advanced: int) -> str:
+    """Folder name of a checkpoint; names sort by age."""
+    return f"{version.epoch:06d}-{version.number:09d}-{advanced:012d}"
+
+
+def saved_checkpoints(folder: Path) -> list[Saved]:
+    """The checkpoints in a folder, the furthest first; whether they are whole is not looked at."""
+    found: list[Saved] = []
+    for path in folder.iterdir() if folder.is_dir() else ():
+        match = _NAME.fullmatch(path.name)
+        if match and path.is_dir():
+            epoch, number, advanced = map(int, match.groups())
+            found.append(Saved(Version(epoch, number), advanced, path))
+    return sorted(found, key=lambda saved: (saved.version.number, saved.advanced, saved.version.epoch), reverse=True)
+
+
+class CheckpointWriter:
+    """Writes checkpoints in a thread of its own: the fold only waits while its state is copied.
+
+    Args:
+        folder: of all checkpoints of the run.
+        keep: how many of the newest stay, at least 2.
+        on_saved: told after each, in the writing thread.
+    """
+
+    def __init__(self, folder: Path, keep: int, on_saved: Callable[[], None] | None = None) -> None:
+        self._folder = folder
+        self._keep = max(2, keep)
+        self._on_saved = on_saved
+        self._waiting: queue.Queue[tuple[str, Snapshot] | None] = queue.Queue(1)
+        self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
+        self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether one is waiting to be written: the next would have to wait, too."""
+        return self._waiting.full()
+
+    def submit(self, name: str, snapshot: Snapshot) -> None:
+        """Hand a snapshot over; waits while another one waits."""
+        self._waiting.put((name, snapshot))
+
+    def close(self) -> None:
+        """Write what waits, and end."""
+        self._waiting.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (item := self._waiting.get()) is not None:
+            name, snapshot = item
+            try:
+                save_checkpoint(self._folder / name, snapshot)
+                self._prune()
+                if self._on_saved is not None:
+                    self._on_saved()
+            except (OSError, PipelineError) as error:
+                # A full disk must not end the training: recovery then begins with an older checkpoint.
+                log.error("Checkpoint %s could not be written to %s: %s", name, self._folder, error)
+
+    def _prune(self) -> None:
+        for saved in saved_checkpoints(self._folder)[self._keep :]:
+            shutil.rmtree(saved.path, ignore_errors=True)
+        own = f".{os.getpid()}.tmp"
+        for path in self._folder.glob("*.tmp"):
+            if not path.name.endswith(own):
+                shutil.rmtree(path, ignore_errors=True)  # left by a killed learner
+
+
+def _load(folder: Path) -> Snapshot:
+    manifest = cast(dict[str, str], json.loads((folder / _MANIFEST).read_bytes()))
+    read = {name: (folder / name).read_bytes() for name in (_TENSORS, _STATE)}
+    for name, data in read.items():
+        if hashlib.sha256(data).hexdigest() != manifest[name]:
+            raise CheckpointError(f"{name} is damaged: its sha256 is not the manifest's")
+    state = cast(dict[str, Any], json.loads(read[_STATE]))
+    if state.get("format") != FORMAT:
+        raise CheckpointError(f"it has format {state.get('format')}, this release reads format {FORMAT}")
+    return Snapshot(unpack(read[_TENSORS]), state)

@@ -1,6 +1,5 @@
 """DQN's training node: a replay buffer, and updates in a fixed ratio to accepted transitions."""
 
-import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,13 +8,13 @@ from numpy.typing import NDArray
 
 from pipeline.algorithms import DQN
 from pipeline.algorithms.spec import dqn_settings
+from pipeline.broker import OrderedReader, Record
 from pipeline.buffers import BufferState, UniformBuffer
 from pipeline.config import PipelineConfig
-from pipeline.experience import Chunk, NStepReader
+from pipeline.experience import Chunk, Identity, NStepReader
 from pipeline.learner.node import TrainingNode
+from pipeline.learner.window import LogWindow, Refill, refill
 from pipeline.wire import RecordHeaders
-
-log = logging.getLogger(__name__)
 
 
 class DQNTrainingNode(TrainingNode):
@@ -24,45 +23,99 @@ class DQNTrainingNode(TrainingNode):
     Samples of the last ``learner.version_window`` versions are accepted. After ``learning_starts`` accepted
     transitions there is one update for every ``transitions_per_update`` more, and a version every
     ``updates_per_version`` updates.
+
+    A checkpoint holds which records of the log the buffer was made of, not the buffer, unless
+    ``learner.checkpoint_buffer`` says so.
     """
 
     def __init__(self, config: PipelineConfig) -> None:
         super().__init__(config)
-        algorithm = config.algorithm
-        seed = config.learner.seed
-        self.algorithm = DQN(self.layout, dqn_settings(algorithm), seed)
-        self.reader = NStepReader(algorithm.n_step, algorithm.gamma)
-        self.buffer = UniformBuffer(algorithm.buffer_rows, self.layout, seed)
+        self.algorithm = DQN(self.layout, dqn_settings(config.algorithm), config.learner.seed)
+        self._empty()
 
-    def insert(self, headers: RecordHeaders, chunk: Chunk) -> None:
+    def insert(self, headers: RecordHeaders, chunk: Chunk, record: Record) -> None:
+        row = self.buffer.written
+        if self.window.due(row):
+            self.window.anchor(row, self.reader.state())
+        self.window.note(record.partition, record.offset, row)
         self.buffer.insert(self.reader.read(headers.identity, chunk, self.layout))
         self.metrics.buffer.set(len(self.buffer))
 
     def train_due(self) -> bool:
         algorithm = self.config.algorithm
         ready = self.accounting.accepted_transitions - algorithm.learning_starts
-        due = ready >= 0 and self.updates < ready // algorithm.transitions_per_update
-        return due and len(self.buffer) >= algorithm.batch_size
+        if ready < 0 or len(self.buffer) < algorithm.batch_size:
+            return False
+        return self.free_running or self.updates < ready // algorithm.transitions_per_update
 
     def train_step(self) -> bool:
-        self.algorithm.update(self.buffer.sample(self.config.algorithm.batch_size))
-        return self.algorithm.updates % self.config.algorithm.updates_per_version == 0
+        algorithm = self.config.algorithm
+        self.algorithm.update(self.buffer.sample(algorithm.batch_size))
+        return (self.updates + 1) % algorithm.updates_per_version == 0
 
     def weights(self) -> dict[str, NDArray[Any]]:
         return self.algorithm.weights()
 
     def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        tensors = {f"algorithm/{name}": value for name, value in self.algorithm.state().items()}
-        tensors |= {f"reader/{name}": value for name, value in self.reader.state().items()}
         buffer = self.buffer.state()
-        return tensors, {"buffer": {"written": buffer.written, "generator": buffer.generator}}
+        window, runs = self.window.state()
+        tensors: dict[str, NDArray[Any]] = {}
+        for part, arrays in (
+            ("dqn", self.algorithm.state()),
+            ("reader", self.reader.state()),
+            ("buffer", buffer.arrays),
+            ("window", window),
+            ("contents", self.buffer.contents() if self.config.learner.checkpoint_buffer else {}),
+        ):
+            tensors |= {f"{part}/{name}": array for name, array in arrays.items()}
+        return tensors, {"written": buffer.written, "generator": buffer.generator, "window": runs}
 
     def load_state(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        self.algorithm.load_state(_below("algorithm/", tensors))
-        self.reader.load_state(_below("reader/", tensors))
-        buffer = values["buffer"]
-        self.buffer.load_state(BufferState(int(buffer["written"]), buffer["generator"]))
+        self._empty()
+        self.algorithm.load_state(_part("dqn", tensors))
+        self.window.load_state(_part("window", tensors), values["window"])
+        self._kept = BufferState(int(values["written"]), values["generator"], _part("buffer", tensors))
+        self._kept_reader = _part("reader", tensors)
+        self._kept_contents = _part("contents", tensors)
+
+    def refill(self, source: OrderedReader) -> Refill | None:
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return None
+        contents, self._kept_contents = self._kept_contents, {}
+        if contents:
+            self.buffer.load_contents(contents)
+            self.buffer.load_state(kept)
+            self.reader.load_state(self._kept_reader)
+            return None
+        report = refill(self.window, kept.written, source, self._decoded, self.reader, self.buffer, self.layout)
+        self.window = report.window
+        self.buffer.load_state(kept, exact=report.exact)
+        self.reader.load_state(self._kept_reader)
+        return report
+
+    def load_origin(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        self.algorithm.load_state(_part("dqn", tensors))
+
+    def load_weights(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        self.algorithm.load_weights(tensors)
+
+    def _empty(self) -> None:
+        algorithm = self.config.algorithm
+        self.reader = NStepReader(algorithm.n_step, algorithm.gamma)
+        self.buffer = UniformBuffer(algorithm.buffer_rows, self.layout, self.config.learner.seed)
+        self.window = LogWindow(algorithm.buffer_rows)
+        self._kept: BufferState | None = None
+        self._kept_reader: Mapping[str, NDArray[Any]] = {}
+        self._kept_contents: Mapping[str, NDArray[Any]] = {}
+
+    def _decoded(self, record: Record) -> tuple[Identity, Chunk] | None:
+        arrival = self.examiner().examine(record)
+        if arrival.headers is None or arrival.chunk is None:
+            return None
+        return arrival.headers.identity, arrival.chunk
 
 
-def _below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: np.asarray(value) for name, value in tensors.items() if name.startswith(prefix)}
+def _part(name: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    prefix = f"{name}/"
+    return {key[len(prefix) :]: np.asarray(value) for key, value in tensors.items() if key.startswith(prefix)}

@@ -4,43 +4,21 @@ import logging
 import queue
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 
 from pipeline.broker import LogReader, Record
-from pipeline.errors import InvalidRecordError, PipelineError, RejectReason
-from pipeline.experience import Chunk, Layout
-from pipeline.wire import Limits, RecordHeaders, decode_chunk, fingerprint
+from pipeline.errors import PipelineError
+from pipeline.learner.arrival import Arrival, Examiner
 
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Arrival:
-    """One record of the samples topic, judged as far as that needs no state.
-
-    Attributes:
-        record: where it lies and what it holds.
-        headers: its headers; None if they are refused.
-        chunk: its content; None if it is refused, or so old that it was not decoded.
-        error: why it is refused; None for a good or an old one.
-        skipped: offsets of its partition that the log did not show before it.
-    """
-
-    record: Record
-    headers: RecordHeaders | None
-    chunk: Chunk | None
-    error: InvalidRecordError | None
-    skipped: int
-
-
 class Ingest:
-    """Reads the samples topic ahead of the learner, at most ``prefetch`` chunks.
+    """Reads samples and commands ahead of the learner, at most ``prefetch`` records.
 
     Args:
-        reader: the samples topic.
-        layout: the run's columns.
-        run: records of other runs are refused.
-        limits: bounds on a record.
+        reader: the samples topic, and the commands topic.
+        samples: the samples topic's name.
+        examiner: judges each record.
         prefetch: chunks that may wait.
         oldest: gives the oldest version number that is still accepted; older chunks are not decoded.
     """
@@ -48,19 +26,16 @@ class Ingest:
     def __init__(
         self,
         reader: LogReader,
-        layout: Layout,
-        run: str,
-        limits: Limits,
+        samples: str,
+        examiner: Examiner,
         prefetch: int,
         oldest: Callable[[], int],
     ) -> None:
         self._reader = reader
-        self._layout = layout
-        self._run = run
-        self._limits = limits
+        self._samples = samples
+        self._examiner = examiner
         self._oldest = oldest
-        self._schema = fingerprint("chunk")
-        self._queue: queue.Queue[Arrival] = queue.Queue(prefetch)
+        self._queue: queue.Queue[Arrival | Record] = queue.Queue(prefetch)
         self._stopping = threading.Event()
         self._error: PipelineError | None = None
         self._next: dict[int, int] = {}
@@ -70,14 +45,14 @@ class Ingest:
         """Begin to read."""
         self._thread.start()
 
-    def take(self, timeout: float) -> Arrival | None:
-        """The next record in reading order; None after ``timeout`` seconds.
+    def take(self, timeout: float) -> Arrival | Record | None:
+        """The next record in reading order, one of the commands topic as it is; None after ``timeout`` seconds.
 
         Raises:
             PipelineError: what ended the reading.
         """
         try:
-            return self._queue.get(timeout=timeout)
+            return self._queue.get(timeout=timeout) if timeout > 0 else self._queue.get_nowait()
         except queue.Empty:
             if self._error is not None:
                 raise self._error from None
@@ -92,14 +67,18 @@ class Ingest:
     def _run_thread(self) -> None:
         try:
             self._reader.open()
-            self._next = {partition: offset for (_, partition), offset in self._reader.positions().items()}
+            self._next = {
+                partition: offset
+                for (topic, partition), offset in self._reader.positions().items()
+                if topic == self._samples
+            }
             while not self._stopping.is_set():
                 for record in self._reader.poll(256, 0.1):
-                    self._put(self._judge(record))
+                    self._put(self._judge(record) if record.topic == self._samples else record)
         except PipelineError as error:
             self._error = error
 
-    def _put(self, arrival: Arrival) -> None:
+    def _put(self, arrival: Arrival | Record) -> None:
         while not self._stopping.is_set():
             try:
                 self._queue.put(arrival, timeout=0.1)
@@ -110,23 +89,4 @@ class Ingest:
     def _judge(self, record: Record) -> Arrival:
         skipped = max(0, record.offset - self._next.get(record.partition, record.offset))
         self._next[record.partition] = record.offset + 1
-        headers: RecordHeaders | None = None
-        try:
-            headers = RecordHeaders.from_kafka(record.headers)
-            if headers.run != self._run:
-                raise InvalidRecordError(RejectReason.WRONG_RUN, f"it is of run {headers.run!r}, this is {self._run!r}")
-            if headers.version.number < self._oldest():
-                return Arrival(record, headers, None, None, skipped)
-            chunk = decode_chunk(record.value or b"", self._layout, self._limits)
-            self._compare(headers, chunk)
-            return Arrival(record, headers, chunk, None, skipped)
-        except InvalidRecordError as error:
-            return Arrival(record, headers, None, error, skipped)
-
-    def _compare(self, headers: RecordHeaders, chunk: Chunk) -> None:
-        if headers.version != chunk.version or headers.count != chunk.steps:
-            raise InvalidRecordError(
-                RejectReason.HEADER_MISMATCH,
-                f"the header says version {headers.version} and {headers.count} transitions, the chunk "
-                f"{chunk.version} and {chunk.steps}",
-            )
+        return self._examiner.examine(record, skipped, self._oldest())

@@ -1,5 +1,9 @@
 """Prometheus metrics of the learner, on loopback."""
 
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
 
 
@@ -22,6 +26,18 @@ class LearnerMetrics:
         self.buffer = Gauge("pipeline_buffer_transitions", "Transitions in the replay buffer.", registry=registry)
         self.actors = Gauge("pipeline_sessions", "Sessions heard of.", registry=registry)
         self.update_seconds = Gauge("pipeline_update_seconds", "Time of the last train step.", registry=registry)
+        self.version_age = Gauge("pipeline_version_age_seconds", "Since the newest announcement.", registry=registry)
+        self.checkpoint_seconds = Gauge("pipeline_checkpoint_seconds", "Pause for the last one.", registry=registry)
         self.publish_seconds = Gauge("pipeline_publish_seconds", "Time to hand a version over.", registry=registry)
         if self.enabled:
             start_http_server(port, addr="127.0.0.1", registry=registry)
+
+    @contextmanager
+    def timing(self, gauge: Gauge) -> Generator[None]:
+        """Set ``gauge`` to the seconds that the block took; only when Prometheus is on."""
+        if not self.enabled:
+            yield
+            return
+        started = time.perf_counter()
+        yield
+        gauge.set(time.perf_counter() - started)

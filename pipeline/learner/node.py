@@ -1,58 +1,50 @@
 """The training node: what every algorithm's learner has in common.
 
 After SoulsAI's ``server.training_node`` (reference 001): the loop receives samples, verifies that they can be used,
-inserts them, trains when the algorithm's condition is met, and publishes. Here the loop is a fold: records are applied
-in log order by one thread, and training is triggered by what was applied, never by the clock.
+inserts them, trains when the algorithm's condition is met, and publishes. Here the loop is a fold over the log
+(:mod:`pipeline.learner.fold`), and a restarted node first comes back to where the old one was
+(:mod:`pipeline.learner.recovery`).
 """
 
 import json
 import logging
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Generator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-import torch
 from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from prometheus_client import Gauge
 
-from pipeline.broker import LogReader, Producer, Topics, ensure_topics, publish_manifest
+from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
-from pipeline.connect import connect
-from pipeline.environment import read_layout
-from pipeline.errors import CheckpointError, ConfigError, InvalidRecordError, PipelineError
-from pipeline.experience import Chunk, Version, new_session
-from pipeline.learner.accounting import FUTURE, Accounting
-from pipeline.learner.checkpoint import has_checkpoint, load_checkpoint, save_checkpoint
+from pipeline.errors import ConfigError, PipelineError
+from pipeline.experience import Version, new_session
+from pipeline.learner.arrival import Arrival
+from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint, saved_checkpoints
 from pipeline.learner.dead_letters import DeadLetters
-from pipeline.learner.identities import Identities
-from pipeline.learner.ingest import Arrival, Ingest
-from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.fold import Fold
+from pipeline.learner.ingest import Ingest
+from pipeline.learner.links import Links, open_links
+from pipeline.learner.recovery import Recovered, recover, start_from
 from pipeline.learner.run_folder import RunFolder, new_run_name
-from pipeline.weights import BackgroundPublisher, ObjectStore, Publisher
-from pipeline.wire import (
-    Heartbeat,
-    Limits,
-    ModelVersionRecord,
-    Position,
-    RecordHeaders,
-    RunManifest,
-    fingerprint,
-)
+from pipeline.weights import BackgroundPublisher, unpack
+from pipeline.wire import COMMANDS, Heartbeat, ModelVersionRecord, Position, RunManifest, fingerprint
 
 log = logging.getLogger(__name__)
 
+_Link = TypeVar("_Link")
 _READ_SCHEMAS = ("chunk", "episode", "command", "heartbeat")
+_CLOSE_S = 20.0
+_WATCH_S = 1.0
 
 
-class TrainingNode(ABC):
-    """Consumes samples, trains, publishes versions.
+class TrainingNode(Fold):
+    """Consumes samples, trains, publishes versions; one per run.
 
-    Derived classes fill the hooks :meth:`insert`, :meth:`train_due`, :meth:`train_step`, :meth:`weights`,
-    :meth:`state` and :meth:`load_state`. The constructor opens no connection; :meth:`run` does.
+    Derived classes fill the hooks of :class:`Fold`. The constructor opens no connection; :meth:`run` does.
 
     Args:
         config: the whole configuration.
@@ -63,169 +55,82 @@ class TrainingNode(ABC):
     """
 
     def __init__(self, config: PipelineConfig) -> None:
-        torch.set_num_threads(config.learner.torch_threads)
-        self.config = config
-        self.run_name = config.run or new_run_name(config)
+        super().__init__(config, config.run or new_run_name(config))
         self.folder = RunFolder(config.saves, self.run_name)
-        self.layout = read_layout(config.environment)
         self.topics = Topics(config.namespace, self.run_name)
-        self.accounting = Accounting()
-        self.identities = Identities()
-        self.metrics = LearnerMetrics(config.learner.metrics_port)
-        self.version = Version(0, -1)
-        self.updates = 0
-        self._positions: dict[int, int] = {}
+        self._links: Links | None = None
+        self._publisher: BackgroundPublisher | None = None
+        self._checkpoints: CheckpointWriter | None = None
+        self._dead_letters: DeadLetters | None = None
+        self._origin: Path | None = None
+        self._checkpoint_next = False
         self._session = new_session()
         self._heartbeats = 0
         self._heartbeat_due = 0.0
+        self._watch_due = 0.0
         self._stopping = False
         self._created_ms = int(time.time() * 1000)
         self._gaps_said = False
+        self._skipped_said = False
+        self._commands_end = 0
 
-    # -- hooks --------------------------------------------------------------------------------------------------------
-
-    @abstractmethod
-    def insert(self, headers: RecordHeaders, chunk: Chunk) -> None:
-        """Put an accepted chunk where :meth:`train_step` finds it."""
-
-    @abstractmethod
-    def train_due(self) -> bool:
-        """Whether the counts ask for a train step now. Decided by what was applied, never by the clock."""
-
-    @abstractmethod
-    def train_step(self) -> bool:
-        """One train step; True when a new version is to be published after it."""
-
-    @abstractmethod
-    def weights(self) -> dict[str, NDArray[Any]]:
-        """Copies of the tensors that actors need, by name."""
-
-    @abstractmethod
-    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-        """What a checkpoint keeps of the algorithm: tensors, and JSON-able values."""
-
-    @abstractmethod
-    def load_state(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        """Take over what :meth:`state` gave."""
-
-    # -- the fold -----------------------------------------------------------------------------------------------------
+    # -- what users call ----------------------------------------------------------------------------------------------
 
     def run(self) -> None:
         """Train until :meth:`shutdown`, or until ``learner.max_transitions`` are accepted.
 
+        A run that has versions is gone on with, exactly where its newest announced version leads.
+
         Raises:
+            FencedError: another learner took the run over.
+            RecoveryError: see ``learner.require_exact``.
             BrokerError, StoreError: a service is missing or refuses; see the message.
         """
-        with self._opened() as (ingest, publisher):
-            self._ingest, self._publisher = ingest, publisher
-            self.publish()
-            log.info("Run %s: version %s is out; waiting for samples.", self.run_name, self.version)
+        with self._opened() as ingest:
+            if self.version.number < 0:
+                self.publish()
+            log.info("Run %s: version %s is out; waiting for samples.", self.run_name, self.parent)
             while not self._stopping:
-                arrival = ingest.take(timeout=0.05)
-                if arrival is not None:
+                self._train_while_due()
+                arrival = ingest.take(0.0 if self.free_running and self.train_due() else 0.05)
+                if isinstance(arrival, Record):
+                    self._command(arrival)
+                elif arrival is not None:
                     self.apply(arrival)
-                    self._train_while_due()
-                self._beat()
-            self.checkpoint(self.folder.checkpoint)
+                elif self.free_running and self.train_due():
+                    self._train_once()
+                if self.journal.full:
+                    self.publish()
+                self._end_at_limit()
+                self._look_around()
 
     def shutdown(self, _: Any = None) -> None:
         """End :meth:`run` after the record in hand. The run stays open: a learner may go on with it."""
         self._stopping = True
 
-    def apply(self, arrival: Arrival) -> None:
-        """Account for one record, in order: refuse, de-duplicate, filter by version, insert."""
-        accounting = self.accounting
-        record = arrival.record
-        accounting.offsets_advanced += 1 + arrival.skipped
-        self._positions[record.partition] = record.offset + 1
-        if arrival.skipped:
-            self._note_gap(arrival)
-        if arrival.error is not None:
-            self._refuse(arrival, arrival.error)
-            return
-        headers = arrival.headers
-        if headers is None:
-            raise AssertionError("an arrival without headers carries an error")
-        if self.identities.seen(headers.identity):
-            accounting.duplicates += 1
-            self.metrics.duplicates.inc()
-            return
-        self.identities.count(headers.identity, headers.count)
-        lag = self.version.number - headers.version.number
-        if lag < 0:
-            self._reject(FUTURE)
-        elif lag >= self.config.learner.version_window:
-            accounting.reject_stale(headers.actor, lag, headers.count)
-            self.metrics.rejected.labels("stale").inc()
-        elif arrival.chunk is not None:
-            self.insert(headers, arrival.chunk)
-            accounting.accept(arrival.chunk.steps, lag)
-            self.metrics.accepted.inc(arrival.chunk.steps)
-        else:
-            raise AssertionError("a chunk inside the version window was not decoded")
-
-    def publish(self) -> None:
-        """Hand the current weights over as the next version."""
-        with self.monitor_timing(self.metrics.publish_seconds):
-            parent = self.version.number if self.version.number >= 0 else None
-            self.version = Version(self.version.epoch, self.version.number + 1)
-            record = ModelVersionRecord(
-                run=self.run_name,
-                epoch=self.version.epoch,
-                number=self.version.number,
-                key="",
-                size=0,
-                sha256="",
-                parent_number=parent,
-                transitions=self.accounting.accepted_transitions,
-                updates=self.updates,
-                created_ms=int(time.time() * 1000),
-            )
-            self._publisher.submit(record, self.weights())
-        self.metrics.version.set(self.version.number)
-        every = self.config.learner.checkpoint_every
-        if every and self.version.number and self.version.number % every == 0:
-            self.checkpoint(self.folder.checkpoint)
-
-    # -- checkpoint and configuration ---------------------------------------------------------------------------------
-
     def checkpoint(self, path: Path, options: Mapping[str, Any] | None = None) -> None:
-        """Save networks, optimizer, counters and reading positions; the checkpoint before is kept.
+        """Save the present state in this folder; one that was there is kept as ``<path>.previous``.
 
         Args:
             path: the checkpoint's folder.
             options: ``note``: a text to keep with it.
-        """
-        tensors, values = self.state()
-        accounting = self.accounting
-        state = {
-            "run": self.run_name,
-            "epoch": self.version.epoch,
-            "number": self.version.number,
-            "updates": self.updates,
-            "accepted": accounting.accepted,
-            "accounting": accounting.to_json(),
-            "accepted_transitions": accounting.accepted_transitions,
-            "positions": {str(partition): offset for partition, offset in self._positions.items()},
-            "note": str((options or {}).get("note", "")),
-            "algorithm": values,
-        }
-        save_checkpoint(path, tensors, state)
-
-    def load_checkpoint(self, path: Path) -> None:
-        """Take over a checkpoint's networks, optimizer, counters and reading positions.
 
         Raises:
-            CheckpointError: it is missing, damaged, or of another run or network.
+            OSError: it cannot be written; nothing is left of it then.
         """
-        tensors, state = load_checkpoint(path)
-        if state["run"] != self.run_name:
-            raise CheckpointError(f"{path} is of run {state['run']!r}, this is {self.run_name!r}.")
-        self.load_state(tensors, state["algorithm"])
-        self.version = Version(self.version.epoch, max(self.version.number, state["number"]))
-        self.updates = state["updates"]
-        self.accounting.accepted_transitions = state["accepted_transitions"]
-        self._positions = {int(partition): offset for partition, offset in state["positions"].items()}
+        save_checkpoint(path, self.snapshot(str((options or {}).get("note", ""))))
+
+    def load_checkpoint(self, path: Path) -> None:
+        """Start from a checkpoint of any run: its networks and optimizer. Call it before :meth:`run`.
+
+        A new run begins with it. A run that has versions goes on with it under its own numbers, which never go back.
+        Either way the journal names the checkpoint, and the run's folder keeps a copy.
+
+        Raises:
+            CheckpointError: it is missing, damaged, or of another network.
+        """
+        start_from(self, path, self.folder)
+        self._origin = path
 
     def save_config(self, path: Path) -> None:
         """Write the configuration as YAML; secrets are not part of it."""
@@ -249,24 +154,97 @@ class TrainingNode(ABC):
     @contextmanager
     def monitor_timing(self, prom_timer: Gauge) -> Generator[None]:
         """Set ``prom_timer`` to the seconds that the block took; only when Prometheus is on."""
-        if not self.metrics.enabled:
+        with self.metrics.timing(prom_timer):
             yield
-            return
-        started = time.perf_counter()
-        yield
-        prom_timer.set(time.perf_counter() - started)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- versions -----------------------------------------------------------------------------------------------------
+
+    def publish(self) -> bool:
+        """Hand the present weights over as the next version.
+
+        Waits while the version before waits for the store. While the store or the broker fails, the version is not
+        made, False is returned, and training goes on under the version in force, whose samples stay acceptable.
+
+        Raises:
+            FencedError, WeightsExistError: another learner took the run over.
+        """
+        links, publisher = _open(self._links), _open(self._publisher)
+        with self.monitor_timing(self.metrics.publish_seconds):
+            tensors = self.weights()
+            version = Version(links.epoch, self.version.number + 1)
+            record = ModelVersionRecord(
+                run=self.run_name,
+                epoch=version.epoch,
+                number=version.number,
+                key="",
+                size=0,
+                sha256="",
+                parent_number=self.parent.number if self.parent is not None else None,
+                transitions=self.accounting.accepted_transitions,
+                updates=self.updates,
+                created_ms=int(time.time() * 1000),
+                journal=self.next_journal().encode(),
+            )
+            while not publisher.submit(record, tensors, timeout=0.1):
+                self._beat()
+                if publisher.failing or self._stopping:
+                    self._say_skipped(version)
+                    return False
+            self._skipped_said = False
+            self.cut(version, tensors)
+        self._checkpoint_if_due()
+        return True
+
+    def _published(self, record: ModelVersionRecord) -> None:
+        """In the publishing thread."""
+        _open(self._links).lineage.note(record)
+
+    def announced(self, version: Version) -> ModelVersionRecord | None:
+        """A version's announcement; None where this run never announced it."""
+        record = _open(self._links).lineage.find(version.number)
+        return record if record is not None and record.version == version else None
+
+    def fetch(self, record: ModelVersionRecord) -> bytes:
+        """An announced version's object, its size and sha256 checked.
+
+        Raises:
+            StoreError: see ``ObjectStore.get``.
+        """
+        return _open(self._links).store.get(record.key, record.size, record.sha256)
+
+    def pin(self, version: Version, note: str) -> None:
+        """Keep a version from clean-ups.
+
+        Raises:
+            BrokerError: see ``Publisher.pin``.
+        """
+        links = _open(self._links)
+        links.publisher.pin(version, note)
+        links.lineage.pins[version] = note
+
+    # -- inside: the live loop ----------------------------------------------------------------------------------------
 
     def _train_while_due(self) -> None:
+        if self.free_running:
+            return
         while not self._stopping and self.train_due():
-            with self.monitor_timing(self.metrics.update_seconds):
-                publish = self.train_step()
-            self.updates += 1
-            self.metrics.updates.inc()
-            if publish:
-                self.publish()
-            self._beat()
+            self._train_once()
+            self._look_around()
+
+    def _train_once(self) -> None:
+        if self.train():
+            self.publish()
+
+    def _command(self, record: Record) -> None:
+        if record.partition != 0:
+            return  # the embedded cluster makes more of them than anyone writes to
+        self.positions[COMMANDS] = record.offset + 1
+        command = self.commands.read(record)
+        if command is not None:
+            self.journal.command(command, record.offset + 1)
+            self.commands.apply(command, self, earlier=record.offset < self._commands_end)
+
+    def _end_at_limit(self) -> None:
         limit = self.config.learner.max_transitions
         if limit and self.accounting.accepted_transitions >= limit and not self._stopping:
             log.info("%d transitions are accepted: the run ends.", self.accounting.accepted_transitions)
@@ -274,25 +252,65 @@ class TrainingNode(ABC):
             self._announce_run("stopped")
             self._stopping = True
 
-    def _reject(self, reason: str) -> None:
-        self.accounting.reject(reason)
-        self.metrics.rejected.labels(reason).inc()
+    def _look_around(self) -> None:
+        """Say how far the learner has come, and see whether it still leads the run."""
+        now = time.monotonic()
+        if now >= self._heartbeat_due:
+            self._beat()
+        if now >= self._watch_due:
+            self._watch_due = now + _WATCH_S
+            publisher = _open(self._publisher)
+            if publisher.error is not None:
+                raise publisher.error
+            _open(self._links).watch.check()
+            self.metrics.version_age.set(publisher.age)
 
-    def _refuse(self, arrival: Arrival, error: InvalidRecordError) -> None:
-        headers = arrival.headers
+    def _checkpoint_if_due(self) -> None:
+        every, number = self.config.learner.checkpoint_every, self.version.number
+        due = bool(every) and number > 0 and number % every == 0
+        if not due and not self._checkpoint_next:
+            return
+        self._checkpoint_next = False
+        with self.monitor_timing(self.metrics.checkpoint_seconds):
+            self._submit_checkpoint()
+
+    def _submit_checkpoint(self) -> None:
+        if self.parent is not None:
+            name = checkpoint_name(self.parent, self.accounting.offsets_advanced)
+            _open(self._checkpoints).submit(name, self.snapshot())
+
+    def _clean_up(self) -> None:
+        """After a checkpoint, in its thread: remove old weights."""
+        settings = self.config.cleanup
+        if not settings.by_learner:
+            return
+        from pipeline.weights.cleanup import clean_up
+
+        links = _open(self._links)
+        needed = {saved.version for saved in saved_checkpoints(self.folder.checkpoints)}
+        try:
+            clean_up(
+                links.store,
+                links.lineage,
+                keep_last=settings.keep_last,
+                keep_every=settings.keep_every,
+                needed=needed,
+            )
+        except PipelineError as error:
+            log.warning("Old weights of run %s could not be removed, the next checkpoint tries again: %s", self.run_name, error)
+
+    # -- inside: what is said -----------------------------------------------------------------------------------------
+
+    def on_refused(self, arrival: Arrival, verdict: str) -> None:
+        headers, error = arrival.headers, arrival.error
+        if self._dead_letters is None or error is None:
+            return
         actor = headers.actor if headers is not None else ""
-        if headers is not None:
-            # Judged all the same: an actor that paces itself must not wait for a refused chunk.
-            self.identities.count(headers.identity, headers.count)
-            self.accounting.rejected_transitions += headers.count
-        self._reject(error.reason.value)
         self._dead_letters.write(arrival.record, actor, error)
-        if self.accounting.rejected[error.reason.value] == 1:
+        if self.accounting.rejected[verdict] == 1:
             log.warning("A record of %s was refused and is a dead letter now: %s", actor or "unknown", error)
 
-    def _note_gap(self, arrival: Arrival) -> None:
-        self.accounting.expired += arrival.skipped
-        self.metrics.expired.inc(arrival.skipped)
+    def on_gap(self, arrival: Arrival) -> None:
         record = arrival.record
         log.log(
             logging.DEBUG if self._gaps_said else logging.WARNING,
@@ -304,8 +322,16 @@ class TrainingNode(ABC):
         )
         self._gaps_said = True
 
+    def _say_skipped(self, version: Version) -> None:
+        log.log(
+            logging.DEBUG if self._skipped_said else logging.WARNING,
+            "Version %s is put off while store or broker are away; training goes on.",
+            version,
+        )
+        self._skipped_said = True
+
     def _beat(self) -> None:
-        """Say how far the learner has come, at most every ``learner.heartbeat_s``."""
+        """One heartbeat, at most every ``learner.heartbeat_s``."""
         now = time.monotonic()
         if now < self._heartbeat_due:
             return
@@ -323,91 +349,25 @@ class TrainingNode(ABC):
             transitions=self.accounting.accepted_transitions,
             rejected=self.accounting.rejected_transitions,
             positions=positions,
+            outcomes=self.commands.outcomes(),
         )
         self._heartbeats += 1
+        producer = _open(self._links).producer
         try:
-            self._producer.send(self.topics.heartbeats, beat.encode(), key="learner")
-            self._producer.poll(0)
+            producer.send(self.topics.heartbeats, beat.encode(), key="learner")
+            producer.poll(0)
         except PipelineError as error:
             log.debug("no heartbeat: %s", error)
         self.metrics.actors.set(len(positions))
 
-    @contextmanager
-    def _opened(self) -> Generator[tuple[Ingest, BackgroundPublisher]]:
-        """Everything that talks to the outside, opened in order and closed in reverse."""
-        config = self.config
-        connection = connect(config)
-        kafka = config.kafka
-        ensure_topics(
-            connection.broker,
-            self.topics.specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms),
-            timeout=kafka.timeout_s,
-            replication=kafka.replication,
-        )
-        store = ObjectStore(connection.store)
-        store.ensure_bucket()
-        self._connection = connection
-        self._producer = Producer(connection.broker)
-        self._dead_letters = DeadLetters(self._producer, self.topics, self.run_name)
-        publisher = BackgroundPublisher(Publisher(store, self._producer, self.topics))
-        self._resume()
-        self._announce_run("running")
-        self.folder.save_config(config)
-        start = {(self.topics.samples, partition): offset for partition, offset in self._positions.items()}
-        reader = LogReader(connection.broker, self.topics.samples, start=start or "earliest")
-        ingest = Ingest(
-            reader,
-            self.layout,
-            self.run_name,
-            Limits(max_bytes=config.learner.max_chunk_bytes),
-            config.learner.prefetch_chunks,
-            oldest=lambda: self.version.number - config.learner.version_window + 1,
-        )
-        ingest.start()
-        try:
-            yield ingest, publisher
-        finally:
-            ingest.close()
-            publisher.close(timeout=20.0)
-            self._producer.close()
-
-    def _resume(self) -> None:
-        """Claim the next epoch, and go on with numbers where the versions topic says."""
-        newest = Version(0, -1)
-        reader = LogReader(self._connection.broker, [self.topics.versions], start="earliest")
-        try:
-            for record in reader.read_to_end(self.config.kafka.timeout_s):
-                try:
-                    seen = ModelVersionRecord.decode(record.value or b"")
-                except InvalidRecordError as error:
-                    log.warning("versions, offset %d: %s", record.offset, error)
-                    continue
-                newest = Version(max(newest.epoch, seen.epoch), max(newest.number, seen.number))
-        finally:
-            reader.close()
-        self.version = Version(newest.epoch + 1, newest.number)
-        if newest.number >= 0 and has_checkpoint(self.folder.checkpoint):
-            self.load_checkpoint(self.folder.checkpoint)
-            log.info("Run %s goes on after version %s.", self.run_name, newest)
-        claim = ModelVersionRecord(
-            run=self.run_name,
-            epoch=self.version.epoch,
-            number=max(0, self.version.number),
-            key="",
-            size=0,
-            sha256="",
-            created_ms=int(time.time() * 1000),
-            kind="claim",
-        )
-        self._producer.send_and_wait(self.topics.versions, claim.encode(), timeout=self.config.kafka.timeout_s)
-
     def _announce_run(self, state: str) -> None:
-        store = self._connection.store
+        links = _open(self._links)
+        store = links.connection.store
         manifest = RunManifest(
             run=self.run_name,
             namespace=self.config.namespace,
             created_ms=self._created_ms,
-            epoch=self.version.epoch,
+            epoch=links.epoch,
             config_json=json.dumps(to_dict(self.config)),
             layout_json=json.dumps(self.layout.to_json()),
             schemas=tuple(fingerprint(name) for name in _READ_SCHEMAS),
@@ -418,4 +378,81 @@ class TrainingNode(ABC):
             environment=self.config.environment.id,
             state=state,
         )
-        publish_manifest(self._producer, self.topics, manifest)
+        publish_manifest(links.producer, self.topics, manifest)
+
+    # -- inside: opening and closing ----------------------------------------------------------------------------------
+
+    @contextmanager
+    def _opened(self) -> Generator[Ingest]:
+        """Claim the run, come back to where it is, and read on; closed in reverse."""
+        config = self.config
+        with ExitStack() as stack:
+            links = self._links = stack.enter_context(open_links(config, self.run_name))
+            self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)
+            self._commands_end = links.commands_end()
+            self._come_back(links)
+            self._announce_run("running")
+            self.folder.save_config(config)
+            self._checkpoints = CheckpointWriter(
+                self.folder.checkpoints, config.learner.keep_checkpoints, self._clean_up
+            )
+            stack.callback(self._checkpoints.close)
+            self._publisher = BackgroundPublisher(links.publisher, on_published=self._published)
+            stack.callback(self._publisher.close, timeout=_CLOSE_S)
+            self.commands.resume(self)
+            stack.callback(self.commands.close)
+            ingest = Ingest(
+                links.reader(self.positions),
+                self.topics.samples,
+                self.examiner(),
+                config.learner.prefetch_chunks,
+                oldest=lambda: self.version.number - config.learner.version_window + 1,
+            )
+            ingest.start()
+            stack.callback(ingest.close)
+            yield ingest
+            self._last_checkpoint()
+
+    def _come_back(self, links: Links) -> None:
+        """To the newest announced version, or to the beginning of a new run."""
+        if links.lineage.newest is None:
+            self._begin(links)
+        else:
+            recovered = recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors)
+            self._go_on(recovered)
+        self.enter(links.epoch)
+
+    def _begin(self, links: Links) -> None:
+        origin = ("", "")
+        chosen = self._origin or (Path(self.config.learner.load) if self.config.learner.load else None)
+        if chosen is not None:
+            origin = start_from(self, chosen, self.folder)
+            log.info("Run %s starts from %s.", self.run_name, origin[0])
+        self.positions = links.first_offsets()
+        self.journal.begin(self.positions, origin=origin)
+        self.forget_ledger()
+
+    def _go_on(self, recovered: Recovered) -> None:
+        # Not at a version that the journal leads over: the next recovery needs a checkpoint behind it.
+        self._checkpoint_next = bool(recovered.trouble)
+        if self._origin is not None:
+            origin = start_from(self, self._origin, self.folder)
+            self.journal.begin(self.positions, origin=origin, broken=f"it was made of the loaded {origin[0]}")
+            self._checkpoint_next = True
+        elif self.config.learner.load:
+            log.info("learner.load is passed over: run %s has versions and goes on with its own.", self.run_name)
+
+    def _fetch_tensors(self, record: ModelVersionRecord) -> dict[str, NDArray[Any]]:
+        return unpack(self.fetch(record))
+
+    def _last_checkpoint(self) -> None:
+        """At the end in good order: the next start then has nothing to compute again."""
+        publisher = _open(self._publisher)
+        if publisher.close(timeout=_CLOSE_S) == 0 and publisher.error is None:
+            self._submit_checkpoint()
+
+
+def _open(link: _Link | None) -> _Link:
+    if link is None:
+        raise AssertionError("run() opens this")
+    return link

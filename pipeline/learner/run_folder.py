@@ -1,8 +1,18 @@
-"""``saves/<run>/``: the resolved config, checkpoints, and results."""
+"""``saves/<run>/``: the resolved config, checkpoints, the best model, manual saves, and results.
 
+config.yaml                          the resolved configuration
+checkpoints/                         the learner's own, made at every n-th version
+origin/                              the checkpoint of another run that this one was started from
+best_model/                          the weights that scored best, and best.json
+manual_save/<epoch>-<number>-<id>/   what `pipeline quicksave` made, never removed
+results.csv                          a line per episode, by the telemetry
+telemetry.png, summary.json          the figure; the closing figures of a demo
+"""
+
+import hashlib
 import json
-import os
 import re
+import secrets
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,14 +21,19 @@ from omegaconf import OmegaConf
 
 from pipeline.config import PipelineConfig, to_dict
 from pipeline.errors import ConfigError
+from pipeline.experience import Version
+from pipeline.files import replace_file
 
+_LONGEST = 63
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
 def new_run_name(config: PipelineConfig) -> str:
-    """A unique name: algorithm, environment, time and process."""
+    """A unique name: algorithm, environment, time and 32 random bits, since several machines may share a broker."""
     environment = re.sub(r"[^a-z0-9]+", "-", config.environment.id.lower()).strip("-")
-    return f"{config.algorithm.name}-{environment}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid() % 10000:04d}"
+    unique = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(4)}"
+    about = f"{config.algorithm.name}-{environment}"[: _LONGEST - len(unique) - 1].rstrip("-")
+    return f"{about}-{unique}"
 
 
 class RunFolder:
@@ -46,13 +61,42 @@ class RunFolder:
 
     def save_config(self, config: PipelineConfig) -> None:
         """Write the resolved configuration (addresses and settings; never a secret)."""
-        (self.make() / "config.yaml").write_text(OmegaConf.to_yaml(OmegaConf.create(to_dict(config))))
+        replace_file(self.make() / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(to_dict(config))).encode())
 
     def save_summary(self, summary: Mapping[str, object]) -> None:
         """Write the run's closing figures."""
-        (self.make() / "summary.json").write_text(json.dumps(summary, indent=2) + "\n")
+        replace_file(self.make() / "summary.json", (json.dumps(summary, indent=2) + "\n").encode())
 
     @property
-    def checkpoint(self) -> Path:
-        """Where the learner's own checkpoints go."""
-        return self.path / "checkpoint"
+    def checkpoints(self) -> Path:
+        """The folder of the learner's own checkpoints."""
+        return self.path / "checkpoints"
+
+    @property
+    def origin(self) -> Path:
+        """A copy of the checkpoint that the run was started from, if it was from one."""
+        return self.path / "origin"
+
+    @property
+    def best_model(self) -> Path:
+        """The folder of the weights that scored best."""
+        return self.path / "best_model"
+
+    @property
+    def manual_save(self) -> Path:
+        """The folder of the checkpoints that were asked for."""
+        return self.path / "manual_save"
+
+    def manual_save_of(self, version: Version, command: str) -> Path:
+        """Where the checkpoint that a command asked for goes; the names sort as the versions do."""
+        return self.manual_save / f"{version.epoch:06d}-{version.number:09d}-{_short(command)}"
+
+    def find_manual_save(self, command: str) -> Path | None:
+        """The checkpoint that was made for a command, by whichever learner of the run; None: there is none."""
+        found = sorted(self.manual_save.glob(f"*-{_short(command)}"))
+        return found[-1] if found else None
+
+
+def _short(command: str) -> str:
+    # Of the id's hash: the id comes from the log and may be any text.
+    return hashlib.sha256(command.encode()).hexdigest()[:8]

@@ -148,10 +148,11 @@ class Follower:
             except InvalidRecordError as exc:
                 logger.warning("%s@%d is no version: %s", record.topic, record.offset, exc)
                 continue
-            if version.run != self._run or version.epoch < self._epoch:
+            # A pin names a version of any epoch, and neither makes nor fences one.
+            if version.run != self._run or version.kind == "pin" or version.epoch < self._epoch:
                 continue
             self._epoch = version.epoch
-            if version.kind != "weights" or version.version <= self._seen:
+            if version.kind == "claim" or version.version <= self._seen:
                 continue
             if version.size > self._max_bytes:
                 logger.warning(

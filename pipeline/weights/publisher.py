@@ -15,11 +15,13 @@ import numpy as np
 from pipeline.broker import Producer, Topics
 from pipeline.errors import (
     BrokerError,
+    FencedError,
     PipelineError,
     StoreError,
     WeightsCorruptError,
     WeightsExistError,
 )
+from pipeline.experience import Version
 from pipeline.weights.keys import weights_key
 from pipeline.weights.store import ObjectStore
 from pipeline.weights.tensors import pack, sha256
@@ -73,6 +75,37 @@ class Publisher:
         )
         return announced
 
+    def pin(self, version: Version, note: str = "") -> None:
+        """Keep a version through clean-ups: say so on the versions topic, and wait for the broker.
+
+        Args:
+            version: an announced one, of whatever epoch.
+            note: why.
+
+        Raises:
+            FencedError: another learner has taken this run over.
+            BrokerError: the pin was not acknowledged; it may be in the log. Pinning again does no harm.
+        """
+        record = ModelVersionRecord(
+            run=self._topics.run,
+            epoch=version.epoch,
+            number=version.number,
+            key="",
+            size=0,
+            sha256="",
+            created_ms=int(time.time() * 1000),
+            kind="pin",
+            note=note,
+        )
+        self._producer.send_and_wait(
+            self._topics.versions, record.encode(), key=record.run, partition=0, timeout=self._timeout
+        )
+
+    @property
+    def error(self) -> PipelineError | None:
+        """What ended the announcing for good; None while it can go on."""
+        return self._producer.error
+
     def _upload(self, record: ModelVersionRecord, data: bytes) -> None:
         try:
             self._store.put_once(record.key, data)
@@ -111,7 +144,7 @@ class BackgroundPublisher:
         self,
         publisher: Publisher,
         on_published: Callable[[ModelVersionRecord], None] | None = None,
-        capacity: int = 2,
+        capacity: int = 1,
         pause: float = 0.2,
         max_pause: float = 10.0,
     ) -> None:
@@ -128,6 +161,7 @@ class BackgroundPublisher:
         self._last: ModelVersionRecord | None = None
         self._published_at = time.monotonic()
         self._failures = 0
+        self._failing = False
         self._jitter = random.Random()
         self._thread = threading.Thread(target=self._run, name="publisher", daemon=True)
         self._thread.start()
@@ -147,6 +181,16 @@ class BackgroundPublisher:
         """Tries that failed so far."""
         return self._failures
 
+    @property
+    def failing(self) -> bool:
+        """Whether a try failed and nothing has been published since."""
+        return self._failing
+
+    @property
+    def error(self) -> PipelineError | None:
+        """What ended the publishing for good: another learner has taken the run over; None while it goes on."""
+        return self._error
+
     def __len__(self) -> int:
         """Versions handed over and not announced yet."""
         return self._unpublished
@@ -165,8 +209,8 @@ class BackgroundPublisher:
             timeout: ``None``: wait as long as it takes.
 
         Raises:
-            WeightsExistError: another learner has taken this run over; nothing more is published.
-            BrokerError: closed, or the producer was fenced.
+            FencedError, WeightsExistError: another learner has taken this run over; nothing more is published.
+            BrokerError: closed.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         with self._lock:
@@ -221,11 +265,15 @@ class BackgroundPublisher:
         while not self._stopping.is_set():
             try:
                 announced = self._publisher.publish(record, tensors)
-            except WeightsExistError as exc:
+            except (WeightsExistError, FencedError) as exc:
                 self._fail(exc)
                 return False
             except (StoreError, BrokerError) as exc:
+                if self._publisher.error is not None:
+                    self._fail(exc)
+                    return False
                 self._failures += 1
+                self._failing = True
                 if not told:
                     told = True
                     logger.warning("version %s is not published yet, training goes on: %s", record.version, exc)
@@ -241,6 +289,7 @@ class BackgroundPublisher:
             else:
                 if told:
                     logger.info("version %s is published now", record.version)
+                self._failing = False
                 self._last = announced
                 self._published_at = time.monotonic()
                 if self._on_published is not None:
@@ -250,4 +299,5 @@ class BackgroundPublisher:
 
     def _fail(self, error: PipelineError) -> None:
         logger.error("publishing stops: %s", error)
+        self._failing = True
         self._error = error

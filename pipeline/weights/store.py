@@ -1,8 +1,8 @@
 """An S3 bucket in which an object, once written, stays what it is."""
 
 import re
-from collections.abc import Generator
-from contextlib import contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -180,6 +180,16 @@ class ObjectStore:
             )
         return data
 
+    def remove(self, key: str) -> None:
+        """Remove an object; one that is not there is as good as removed.
+
+        Raises:
+            StoreUnreachableError: no answer; whether the object is there is unknown.
+            StoreAccessError, StoreError: see there.
+        """
+        with suppress(WeightsNotFoundError), self._translated("removing", key):
+            self._client.remove_object(self._bucket, key)
+
     def reachable(self) -> bool:
         """Whether the store answers at all, be it with a refusal."""
         try:
@@ -190,6 +200,16 @@ class ObjectStore:
         except StoreError:
             return True
         return True
+
+    def list(self, prefix: str) -> Sequence[str]:
+        """The keys that begin with ``prefix``, sorted.
+
+        Raises:
+            StoreUnreachableError, StoreAccessError, StoreError: see there.
+        """
+        with self._translated("listing", prefix):
+            found = self._client.list_objects(self._bucket, prefix=prefix, recursive=True)
+            return sorted(item.object_name for item in found if item.object_name)
 
     def _put_after_stat(self, key: str, data: bytes) -> str:
         try:

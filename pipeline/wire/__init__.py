@@ -3,11 +3,13 @@
 from pipeline.wire.chunks import DEFAULT_LIMITS, Limits, decode_chunk, encode_chunk
 from pipeline.wire.codec import MAX_BYTES, decode, encode
 from pipeline.wire.headers import RecordHeaders
+from pipeline.wire.journal import COMMANDS, Journal, JournalCommand, JournalCounters, JournalStep
 from pipeline.wire.records import (
     Command,
     DeadLetter,
     Heartbeat,
     ModelVersionRecord,
+    Outcome,
     Position,
     RunManifest,
     TelemetryWindow,
@@ -17,13 +19,19 @@ from pipeline.wire.records import (
 from pipeline.wire.registry import Registry, Released, fingerprint, registry
 
 __all__ = [
+    "COMMANDS",
     "DEFAULT_LIMITS",
     "MAX_BYTES",
     "Command",
     "DeadLetter",
     "Heartbeat",
+    "Journal",
+    "JournalCommand",
+    "JournalCounters",
+    "JournalStep",
     "Limits",
     "ModelVersionRecord",
+    "Outcome",
     "Position",
     "RecordHeaders",
     "Registry",

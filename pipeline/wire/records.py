@@ -25,7 +25,7 @@ _MAX_INFO = 256
 
 
 @dataclass(frozen=True)
-class _Record:
+class WireRecord:
     """A dataclass whose fields are those of a schema."""
 
     SCHEMA: ClassVar[str]
@@ -61,23 +61,25 @@ class _Record:
 
 
 @dataclass(frozen=True)
-class ModelVersionRecord(_Record):
-    """One published version, or the claim of an epoch: a line of the run's journal.
+class ModelVersionRecord(WireRecord):
+    """A line of the run's journal: a published version, the claim of an epoch, or a pin.
 
     Attributes:
         run: the run's name.
         epoch: the learner's claim.
         number: the version's number; for a claim, the newest number that the claimant saw.
-        key: object key of the weights; empty for a claim.
+        key: object key of the weights; empty unless they are announced.
         size: bytes of the object.
-        sha256: of the object, 64 hexadecimal characters; empty for a claim.
+        sha256: of the object, 64 hexadecimal characters; empty unless they are announced.
         parent_number: the version these weights were trained on from; None for the first.
         transitions: transitions accepted so far, over all epochs.
         updates: train steps so far, over all epochs.
         created_ms: when it was made.
-        kind: ``weights`` or ``claim``.
-        journal: what was applied since the parent, None where no journal is kept.
+        kind: ``weights``, ``claim`` of an epoch, or ``pin``: the version stays through clean-ups.
+        journal: an encoded `Journal`: what was applied since the parent; None in claims and pins.
         note: free text, such as why it was saved.
+        platform: in a claim, device and library versions that the epoch is computed with.
+        samples_id: in a claim, Kafka's id of the samples topic; empty where the broker has none.
     """
 
     SCHEMA: ClassVar[str] = "model_version"
@@ -94,6 +96,8 @@ class ModelVersionRecord(_Record):
     kind: str = "weights"
     journal: bytes | None = None
     note: str = ""
+    platform: str = ""
+    samples_id: str = ""
 
     @property
     def version(self) -> Version:
@@ -109,7 +113,7 @@ class ModelVersionRecord(_Record):
 
 
 @dataclass(frozen=True)
-class RunManifest(_Record):
+class RunManifest(WireRecord):
     """All that a client needs to know of a run.
 
     Attributes:
@@ -151,7 +155,7 @@ class RunManifest(_Record):
 
 
 @dataclass(frozen=True)
-class Command(_Record):
+class Command(WireRecord):
     """An order to the learner, applied once per id.
 
     Attributes:
@@ -189,7 +193,22 @@ class Position:
 
 
 @dataclass(frozen=True)
-class Heartbeat(_Record):
+class Outcome:
+    """What became of a command.
+
+    Attributes:
+        id: the command's id.
+        done: whether it was carried out.
+        detail: what came of it (such as a path), or why it was not.
+    """
+
+    id: str
+    done: bool
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Heartbeat(WireRecord):
     """A sign of life.
 
     Attributes:
@@ -204,6 +223,7 @@ class Heartbeat(_Record):
         dropped: transitions that the bounded queue dropped so far.
         rejected: from a learner, transitions refused so far, for whatever reason.
         positions: from a learner, how far it is in each session: what pacing goes by.
+        outcomes: from a learner, the commands finished last.
     """
 
     SCHEMA: ClassVar[str] = "heartbeat"
@@ -219,6 +239,7 @@ class Heartbeat(_Record):
     dropped: int = 0
     rejected: int = 0
     positions: tuple[Position, ...] = ()
+    outcomes: tuple[Outcome, ...] = ()
 
     def check(self) -> None:
         _not_negative(self, "sequence", "transitions", "dropped", "rejected")
@@ -227,18 +248,20 @@ class Heartbeat(_Record):
 
     def _to_dict(self) -> dict[str, Any]:
         positions = [dataclasses.asdict(position) for position in self.positions]
-        return {**super()._to_dict(), "positions": positions}
+        outcomes = [dataclasses.asdict(outcome) for outcome in self.outcomes]
+        return {**super()._to_dict(), "positions": positions, "outcomes": outcomes}
 
     @classmethod
     def _from_dict(cls, fields: Mapping[str, Any]) -> Self:
         positions = tuple(
             Position(item["session"], item["sequence"], item["transitions"]) for item in fields["positions"]
         )
-        return super()._from_dict({**fields, "positions": positions})
+        outcomes = tuple(Outcome(item["id"], item["done"], item["detail"]) for item in fields["outcomes"])
+        return super()._from_dict({**fields, "positions": positions, "outcomes": outcomes})
 
 
 @dataclass(frozen=True)
-class TelemetryWindow(_Record):
+class TelemetryWindow(WireRecord):
     """Statistics over a window of episodes.
 
     Attributes:
@@ -273,7 +296,7 @@ class TelemetryWindow(_Record):
 
 
 @dataclass(frozen=True)
-class DeadLetter(_Record):
+class DeadLetter(WireRecord):
     """A record that was refused.
 
     Attributes:

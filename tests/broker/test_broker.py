@@ -250,25 +250,3 @@ def test_a_gap_is_counted(embedded_services: Services):
     with LogReader(settings, [topics.samples, topics.versions]) as reader:
         assert len(reader.read_to_end()) == 4
         assert reader.gaps == {(topics.samples, 0): 1}
-
-
-def test_transactions_fence_and_hide(local_services: Services):
-    settings = BrokerSettings(local_services.bootstrap_servers)
-    topics = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
-    ensure_topics(settings, topics.specs(), replication=1)
-    old = Producer(settings, transactional_id=topics.namespace)
-    old.init_transactions()
-    old.send_and_wait(topics.versions, b"old")
-    with pytest.raises(RuntimeError, match="mine"), old.transaction():
-        old.send(topics.versions, b"aborted")
-        raise RuntimeError("mine")
-    new = Producer(settings, transactional_id=topics.namespace)
-    new.init_transactions()
-    new.send_and_wait(topics.versions, b"new")
-    with pytest.raises(BrokerError, match="took over"):
-        old.send_and_wait(topics.versions, b"too late")
-    with LogReader(settings, topics.versions) as reader:
-        assert [record.value for record in reader.read_to_end()] == [b"old", b"new"]
-        assert reader.gaps == {}
-    old.close(1.0)
-    new.close()

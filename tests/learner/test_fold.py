@@ -2,85 +2,30 @@
 
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 from pipeline.broker import Record
-from pipeline.config import load_config
-from pipeline.errors import InvalidRecordError, RejectReason
-from pipeline.experience import Chunk, Segments, Version
+from pipeline.errors import CheckpointError, InvalidRecordError, RejectReason
+from pipeline.experience import Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.ingest import Arrival
-from pipeline.wire import ModelVersionRecord, RecordHeaders
-
-STEPS = 10
-SESSION = "a" * 32
-
-
-class Published:
-    """Takes what the node publishes."""
-
-    def __init__(self) -> None:
-        self.versions: list[ModelVersionRecord] = []
-
-    def submit(self, record: ModelVersionRecord, tensors: dict[str, np.ndarray]) -> None:
-        assert all(np.isfinite(tensor).all() for tensor in tensors.values())
-        self.versions.append(record)
-
-
-class Letters:
-    """Takes the dead letters."""
-
-    def __init__(self) -> None:
-        self.reasons: list[str] = []
-
-    def write(self, record: Record, actor: str, error: InvalidRecordError) -> None:
-        self.reasons.append(error.reason.value)
+from pipeline.learner.arrival import Arrival
+from pipeline.wire import RecordHeaders
+from tests.learner.made import RUN, SESSION, STEPS, chunk_of, feed, node_in, published, record_of
 
 
 @pytest.fixture
 def node(tmp_path) -> Iterator[DQNTrainingNode]:
     """A node at version 1.4, with nothing behind it."""
-    config = load_config(
-        [
-            f"saves={tmp_path}",
-            "run=fold",
-            "algorithm.learning_starts=20",
-            "algorithm.batch_size=8",
-            "algorithm.transitions_per_update=5",
-            "algorithm.updates_per_version=4",
-            "learner.heartbeat_s=1000000",
-            "learner.checkpoint_every=0",
-        ]
-    )
-    node = DQNTrainingNode(config)
-    node._publisher = Published()  # type: ignore[assignment]
-    node._dead_letters = Letters()  # type: ignore[assignment]
-    node._heartbeat_due = float("inf")
+    node = node_in(tmp_path, "learner.version_window=3")
     node.version = Version(1, 4)
     yield node
 
 
 def arrival(
-    offset: int, sequence: int, number: int = 4, skipped: int = 0, error: RejectReason | None = None
+    offset: int, sequence: int, number: int = 4, skipped: int = 0, error: RejectReason | None = None, epoch: int = 1
 ) -> Arrival:
-    headers = RecordHeaders("fold", "a", SESSION, sequence, Version(1, number), "0" * 16, STEPS)
-    random = np.random.default_rng(sequence)
-    chunk = Chunk(
-        version=Version(1, number),
-        segments=Segments(
-            environment=np.zeros(1, np.int32),
-            episode=np.array([sequence], np.int64),
-            first_step=np.zeros(1, np.int32),
-            length=np.array([STEPS], np.int32),
-            ending=np.ones(1, np.uint8),
-        ),
-        columns={
-            "observation": random.standard_normal((STEPS + 1, 4)).astype(np.float32),
-            "action": random.integers(0, 2, STEPS),
-            "reward": np.ones(STEPS, np.float32),
-        },
-    )
+    headers = RecordHeaders(RUN, "a", SESSION, sequence, Version(epoch, number), "0" * 16, STEPS)
+    chunk = chunk_of(sequence, Version(epoch, number))
     record = Record("s", 0, offset, 0, b"a", b"", None)
     if error is not None:
         return Arrival(record, headers, None, InvalidRecordError(error, "as the test says"), skipped)
@@ -113,31 +58,50 @@ def test_everything_is_accounted_for(node: DQNTrainingNode):
     assert accounting.to_json()["rejected"] == {"not-finite": 1}
 
 
-def test_training_is_triggered_by_counts(node: DQNTrainingNode):
+def test_a_damaged_chunk_is_judged_as_a_whole_one_is(node: DQNTrainingNode):
+    """Old ones may not have been decoded at all, so their age comes first; a repetition is a repetition."""
+    damaged = RejectReason.NOT_FINITE
+    assert node.apply(arrival(0, 0, 1, error=damaged)) == "stale"
+    assert node.apply(arrival(1, 1, 4, error=damaged)) == "not-finite"
+    assert node.apply(arrival(2, 1, 4, error=damaged)) == "duplicate"
+    assert node.apply(arrival(3, 2, 4, epoch=2)) == "unknown-version"
+    assert node._dead_letters.reasons == ["not-finite"]  # type: ignore[union-attr]
+    assert node.accounting.rejected_transitions == 3 * STEPS
+    assert node.accounting.holds()
+
+
+def test_training_is_triggered_by_counts(tmp_path):
     """One update per five transitions after the first twenty, a version every four updates."""
-    for sequence in range(8):
-        node.apply(arrival(sequence, sequence))
-        node._train_while_due()
+    node = node_in(tmp_path)
+    node.publish()
+    feed(node, [record_of(node, sequence, sequence) for sequence in range(8)])
     assert node.accounting.accepted_transitions == 80
     assert node.updates == (80 - 20) // 5
-    numbers = [record.number for record in node._publisher.versions]  # type: ignore[attr-defined]
-    assert numbers == [5, 6, 7]
-    assert [record.transitions for record in node._publisher.versions] == [40, 60, 80]  # type: ignore[attr-defined]
+    assert [record.number for record in published(node)] == [0, 1, 2, 3]
+    assert [record.transitions for record in published(node)] == [0, 40, 60, 80]
+    assert [record.updates for record in published(node)] == [0, 4, 8, 12]
 
 
-def test_the_same_records_give_the_same_weights(node: DQNTrainingNode, tmp_path):
-    """Bit for bit, in another node; and after a checkpoint's round trip the state is the same."""
-    other = DQNTrainingNode(node.config)
-    other._publisher, other._dead_letters = Published(), Letters()  # type: ignore[assignment]
-    other._heartbeat_due, other.version = float("inf"), Version(1, 4)
-    for sequence in range(8):
-        for each in (node, other):
-            each.apply(arrival(sequence, sequence))
-            each._train_while_due()
-    one, two = node.weights(), other.weights()
-    assert all(one[name].tobytes() == two[name].tobytes() for name in one)
-    node.checkpoint(tmp_path / "checkpoint")
-    third = DQNTrainingNode(node.config)
-    third.load_checkpoint(tmp_path / "checkpoint")
-    assert all(one[name].tobytes() == third.weights()[name].tobytes() for name in one)
-    assert third.updates == node.updates
+def test_another_runs_checkpoint_is_a_starting_point(tmp_path):
+    """Its networks and optimizer, in a run of its own numbers; the journal says so, and a copy is kept."""
+    old = node_in(tmp_path / "old")
+    old.publish()
+    feed(old, [record_of(old, sequence, sequence) for sequence in range(8)])
+    old.checkpoint(tmp_path / "checkpoint", {"note": "good"})
+    new = node_in(tmp_path / "new")
+    new.load_checkpoint(tmp_path / "checkpoint")
+    assert all(new.weights()[name].tobytes() == array.tobytes() for name, array in old.weights().items())
+    assert (new.version.number, new.updates, len(new.buffer)) == (-1, 0, 0)
+    assert (new.folder.origin / "manifest.json").read_bytes() == (tmp_path / "checkpoint/manifest.json").read_bytes()
+    with pytest.raises(CheckpointError, match="another network"):
+        node_in(tmp_path / "other", "algorithm.hidden=[8]").load_checkpoint(tmp_path / "checkpoint")
+
+
+def test_a_checkpoint_is_of_its_run_alone(tmp_path):
+    """As far as recovery goes."""
+    node = node_in(tmp_path)
+    node.publish()
+    snapshot = node.snapshot()
+    other = node_in(tmp_path, "run=another")
+    with pytest.raises(CheckpointError, match="another"):
+        other.restore(snapshot)

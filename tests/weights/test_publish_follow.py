@@ -2,20 +2,24 @@
 
 import logging
 import time
+import uuid
 
 import numpy as np
 import pytest
 
-from pipeline.broker import BrokerSettings, LogReader, Producer, Topics
-from pipeline.errors import BrokerError, DeliveryError, StoreUnreachableError, WeightsExistError
+from pipeline.broker import BrokerSettings, LogReader, Producer, Topics, ensure_topics
+from pipeline.errors import BrokerError, DeliveryError, FencedError, StoreUnreachableError, WeightsExistError
 from pipeline.experience import Version
+from pipeline.services import Services
 from pipeline.weights import (
     BackgroundPublisher,
     FollowedVersion,
     Follower,
     ObjectStore,
     Publisher,
+    StoreSettings,
     pack,
+    read_lineage,
     sha256,
     unpack,
 )
@@ -210,18 +214,19 @@ def test_training_goes_on_while_the_store_is_away(
     with caplog.at_level(logging.WARNING, "pipeline.weights"):
         started = time.monotonic()
         background.submit(version(0), tensors(0))
-        background.submit(version(1), tensors(1))
+        background.submit(version(1), tensors(1), timeout=1.0)
         assert time.monotonic() - started < 1.0
         wait_until(lambda: background.failures >= 3, "it is tried again")
-        # One is at hand and two wait: more than that waits with the caller.
-        assert background.submit(version(2), tensors(2), timeout=1.0)
-        assert not background.submit(version(3), tensors(3), timeout=0.2)
+        assert background.failing and background.error is None
+        # One is at hand and one waits: more than that waits with the caller.
+        assert not background.submit(version(2), tensors(2), timeout=0.2)
     assert len(caplog.messages) == 1
     assert "1.0 is not published yet" in caplog.messages[0]
     assert announced(settings, topics) == []
     flaky.away(False)
     assert background.close(30.0) == 0
-    assert [record.number for record in announced(settings, topics)] == [0, 1, 2]
+    assert not background.failing
+    assert [record.number for record in announced(settings, topics)] == [0, 1]
 
 
 def test_closing_does_not_wait_for_a_store_that_stays_away(flaky: FlakyStore, producer: Producer, topics: Topics):
@@ -246,5 +251,51 @@ def test_a_second_learner_is_told_to_stop(publisher: Publisher, producer: Produc
         return False
 
     wait_until(refused, "the conflict is raised")
+    assert background.failing and isinstance(background.error, WeightsExistError)
     assert background.close(1.0) >= 1
     assert not background._thread.is_alive()
+
+
+def test_a_fenced_learner_stops_at_once(local_services: Services):
+    settings = BrokerSettings(local_services.bootstrap_servers)
+    topics = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
+    ensure_topics(settings, topics.specs(), replication=1)
+    addresses = local_services.addresses
+    store = ObjectStore(
+        StoreSettings(addresses.endpoint, addresses.access_key, addresses.secret_key, f"b-{uuid.uuid4().hex[:8]}")
+    )
+    store.ensure_bucket()
+    with (
+        Producer(settings, transactional_id=topics.namespace, guards="run run") as old,
+        Producer(settings, transactional_id=topics.namespace) as new,
+        BackgroundPublisher(Publisher(store, old, topics)) as background,
+        Follower(settings, store, topics) as follower,
+    ):
+        old.init_transactions()
+        background.submit(version(0), tensors(0))
+        assert follow(follower).version == Version(1, 0)
+        new.init_transactions()
+        new.send_and_wait(topics.versions, version(0, epoch=2, kind="claim").encode())
+        background.submit(version(1), tensors(1))
+        wait_until(lambda: background.error is not None, "the publisher learns of it")
+        assert background.failures == 0
+        with pytest.raises(FencedError, match="another learner has taken run run over"):
+            background.submit(version(2), tensors(2))
+        Publisher(store, new, topics).publish(version(1, epoch=2), tensors(1))
+        Publisher(store, new, topics).pin(Version(1, 0), "best")
+        assert follow(follower).version == Version(2, 1)
+        assert follower.poll(0.2) is None
+    lineage = read_lineage(settings, topics)
+    assert [record.version for record in lineage.versions] == [Version(1, 0), Version(2, 1)]
+    assert (lineage.pins, lineage.fenced) == ({Version(1, 0): "best"}, 0)
+
+
+def test_a_pin_is_no_version(publisher: Publisher, producer: Producer, topics: Topics, follower: Follower):
+    publisher.publish(version(1), tensors(1))
+    assert follow(follower).version == Version(1, 1)
+    producer.send_and_wait(topics.versions, version(1, epoch=2, kind="claim").encode())
+    publisher.publish(version(2, epoch=2), tensors(2))
+    publisher.pin(Version(1, 1), "of an older epoch")
+    publisher.pin(Version(9, 9), "of none at all")
+    publisher.publish(version(3, epoch=2), tensors(3))
+    wait_until(lambda: (found := follower.poll(0.1)) is not None and found.version == Version(2, 3), "it goes on")

@@ -31,6 +31,7 @@ HEARTBEAT = {
     "dropped": 0,
     "rejected": 0,
     "positions": [{"session": "1" * 32, "sequence": i, "transitions": i * 64} for i in range(3)],
+    "outcomes": [{"id": "q", "done": True, "detail": "saved"}],
 }
 PREFIX = registry().newest("heartbeat").prefix
 
@@ -66,7 +67,7 @@ def test_agrees_with_fastavro() -> None:
 
 
 def test_every_schema_is_documented_and_has_a_namespace() -> None:
-    names = {"chunk", "episode", "model_version", "run_manifest", "command", "heartbeat"}
+    names = {"chunk", "episode", "model_version", "run_manifest", "command", "heartbeat", "journal"}
     assert {*names, "telemetry_window", "dead_letter"} == set(registry().names)
     for released in registry().released:
         assert released.parsed["name"].startswith("pipeline.")
@@ -132,7 +133,7 @@ def test_random_bodies_raise_nothing_else(name: str, body: bytes) -> None:
 
 
 def body_before_positions() -> bytes:
-    return encode("heartbeat", {**HEARTBEAT, "positions": []})[:-1]
+    return encode("heartbeat", {**HEARTBEAT, "positions": [], "outcomes": []})[:-2]
 
 
 @pytest.mark.parametrize(
@@ -175,7 +176,7 @@ def test_many_small_items_stay_bounded() -> None:
 
 def test_blocks_with_sizes_are_read() -> None:
     item = varint(1) + b"s" + varint(4) + varint(5)
-    data = body_before_positions() + varint(-1) + varint(len(item)) + item + varint(0)
+    data = body_before_positions() + varint(-1) + varint(len(item)) + item + varint(0) + varint(0)
     expected = [{"session": "s", "sequence": 4, "transitions": 5}]
     assert decode(data, "heartbeat")["positions"] == expected
 

@@ -1,0 +1,312 @@
+"""The fold: what the learner's state is, and how one record, one command, one train step change it.
+
+Nothing here talks to a broker, a store or a clock, so the same code runs when a restarted learner follows its journal
+and when a version is computed again from a recording.
+"""
+
+import logging
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from pipeline.broker import OrderedReader, Record
+from pipeline.config import PipelineConfig
+from pipeline.environment import read_layout
+from pipeline.errors import CheckpointError, InvalidRecordError
+from pipeline.experience import Chunk, Version
+from pipeline.learner.accounting import STALE, Accounting
+from pipeline.learner.arrival import Arrival, Examiner
+from pipeline.learner.checkpoint import FORMAT, Snapshot
+from pipeline.learner.commands import Commands
+from pipeline.learner.identities import Identities
+from pipeline.learner.journal import JournalWriter
+from pipeline.learner.judge import ACCEPTED, DUPLICATE, Judge
+from pipeline.learner.ledger import LearnerLedger
+from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.window import Refill
+from pipeline.wire import Journal, JournalCommand, Limits, RecordHeaders
+
+log = logging.getLogger(__name__)
+
+_RNG = "rng/torch"
+
+
+class Fold(ABC):
+    """The learner's state, and the steps that change it.
+
+    Derived classes fill the hooks. Guarantees: the same seed and the same steps give the same state to the last bit,
+    on the same device and library versions; :meth:`snapshot` and :meth:`restore` do not break that.
+
+    Attributes:
+        version: the version in force, under the epoch of whoever folds; its number is -1 before the first.
+        parent: the version in force, as it was announced; None before the first.
+        in_force: its tensors, where they were computed here.
+        updates: train steps since the run began.
+        positions: the next offset by samples partition, and of the commands topic under ``COMMANDS``.
+        journal: what was done since the version in force.
+        commands: which commands were applied.
+
+    Args:
+        config: the whole configuration.
+
+    Raises:
+        SpaceError: the environment's spaces cannot be carried.
+    """
+
+    def __init__(self, config: PipelineConfig, run: str) -> None:
+        torch.set_num_threads(config.learner.torch_threads)
+        self.config = config
+        self.run_name = run
+        self.layout = read_layout(config.environment)
+        self.judge = Judge(config.learner.version_window)
+        self.journal = JournalWriter(config.learner.seed, free_running=self.free_running)
+        self.commands = Commands()
+        self.metrics = LearnerMetrics(config.learner.metrics_port)
+        self.version = Version(0, -1)
+        self.parent: Version | None = None
+        self.in_force: Mapping[str, NDArray[Any]] | None = None
+        self._sha256 = ""
+        self.updates = 0
+        self.positions: dict[int, int] = {}
+        self._ledger = LearnerLedger(Path(config.learner.ledger)) if config.learner.ledger else None
+
+    # -- hooks --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def insert(self, headers: RecordHeaders, chunk: Chunk, record: Record) -> None:
+        """Put an accepted chunk where :meth:`train_step` finds it."""
+
+    @abstractmethod
+    def train_due(self) -> bool:
+        """Whether the counts ask for a train step now; when free-running, whether there is enough to train on.
+        Decided by what was applied, never by the clock."""
+
+    @abstractmethod
+    def train_step(self) -> bool:
+        """One train step; True when a new version is to be published after it."""
+
+    @abstractmethod
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Copies of the tensors that actors need, by name."""
+
+    @abstractmethod
+    def state(self) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
+        """What a checkpoint keeps of the algorithm: copies of tensors, and JSON-able values. Not what the log holds."""
+
+    @abstractmethod
+    def load_state(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        """Take over what :meth:`state` gave; :meth:`refill` follows.
+
+        Raises:
+            CheckpointError: it is of another network or algorithm.
+        """
+
+    @abstractmethod
+    def load_origin(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
+        """Start from another run's :meth:`state`: networks and optimizer, no counters, no experience.
+
+        Raises:
+            CheckpointError: it is of another network or algorithm.
+        """
+
+    @abstractmethod
+    def load_weights(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Take over published weights: where no checkpoint is left and the log does not reach back to the beginning.
+
+        Raises:
+            CheckpointError: they are of another network.
+        """
+
+    def refill(self, source: OrderedReader) -> Refill | None:
+        """After :meth:`load_state`: bring back from the log what the checkpoint left to it.
+
+        Args:
+            source: the samples topic, partition by partition.
+
+        Returns:
+            What was read; None where there is nothing to bring back.
+        """
+        return None
+
+    # -- figures ------------------------------------------------------------------------------------------------------
+
+    @property
+    def free_running(self) -> bool:
+        """Whether training is not triggered by counts."""
+        return self.config.algorithm.transitions_per_update == 0
+
+    @property
+    def accounting(self) -> Accounting:
+        """What became of every record."""
+        return self.judge.accounting
+
+    @property
+    def identities(self) -> Identities:
+        """Which chunks were seen."""
+        return self.judge.identities
+
+    def examiner(self) -> Examiner:
+        """Decodes and validates this run's records."""
+        return Examiner(self.layout, self.run_name, Limits(max_bytes=self.config.learner.max_chunk_bytes))
+
+    # -- steps --------------------------------------------------------------------------------------------------------
+
+    def apply(self, arrival: Arrival) -> str:
+        """Account for one record, in order: refuse, de-duplicate, filter by version, insert; the verdict."""
+        record, headers = arrival.record, arrival.headers
+        verdict = self.judge.judge(arrival, self.version)
+        if verdict == ACCEPTED and headers is not None and arrival.chunk is not None:
+            self.insert(headers, arrival.chunk, record)
+        self.positions[record.partition] = record.offset + 1
+        self.journal.applied(record.partition, record.offset + 1)
+        self._note(arrival, verdict)
+        return verdict
+
+    def note_command(self, command: JournalCommand) -> None:
+        """Apply a command of the journal: what it does outside of the fold was done already."""
+        self.commands.remember(command)
+
+    def train(self) -> bool:
+        """One train step; True when a new version is to be cut."""
+        with self.metrics.timing(self.metrics.update_seconds):
+            cut = self.train_step()
+        self.updates += 1
+        self.journal.updated()
+        self.metrics.updates.inc()
+        return cut
+
+    def next_journal(self) -> Journal:
+        """What was done since the version in force."""
+        return self.journal.journal(self.parent, self.accounting.counters())
+
+    def enter(self, epoch: int) -> None:
+        """From now on this epoch's learner folds: chunks of later epochs are none of its own."""
+        self.version = Version(epoch, self.version.number)
+
+    def cut(self, version: Version, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """The present state is this version.
+
+        Args:
+            version: as it is announced.
+            tensors: its weights; not to be changed any more.
+        """
+        self.version = self.parent = version
+        self.in_force = tensors
+        self.journal.cut()
+        self.metrics.version.set(version.number)
+
+    # -- checkpoint ---------------------------------------------------------------------------------------------------
+
+    def snapshot(self, note: str = "") -> Snapshot:
+        """A copy of the whole state but for what the log holds.
+
+        Args:
+            note: a text to keep with it.
+        """
+        tensors, values = self.state()
+        tensors = {f"algorithm/{name}": array for name, array in tensors.items()}
+        tensors[_RNG] = torch.get_rng_state().numpy().copy()
+        version = self.parent or Version(0, 0)
+        state = {
+            "format": FORMAT,
+            "run": self.run_name,
+            "epoch": version.epoch,
+            "number": version.number,
+            "sha256": self._sha256,
+            "updates": self.updates,
+            "positions": {str(source): offset for source, offset in self.positions.items()},
+            "accounting": self.accounting.to_json(),
+            "identities": self.identities.state(),
+            "commands": self.commands.state(),
+            "journal": self.next_journal().encode().hex(),
+            "note": note,
+            "algorithm": values,
+        }
+        return Snapshot(tensors, state, self.in_force)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Take over a checkpoint of this run; :meth:`refill` follows.
+
+        Raises:
+            CheckpointError: it is of another run or network, or damaged.
+        """
+        state = snapshot.state
+        if state["run"] != self.run_name:
+            raise CheckpointError(f"The checkpoint is of run {state['run']!r}, this is {self.run_name!r}.")
+        journal = self.journal_of(snapshot)
+        try:
+            self.load_state(_below("algorithm/", snapshot.tensors), state["algorithm"])
+            torch.set_rng_state(torch.tensor(np.asarray(snapshot.tensors[_RNG])))
+            self.version = self.parent = Version(state["epoch"], state["number"])
+            self.in_force, self._sha256 = None, str(state["sha256"])
+            self.updates = state["updates"]
+            self.positions = {int(source): offset for source, offset in state["positions"].items()}
+            self.judge.accounting = Accounting.from_json(state["accounting"])
+            self.judge.identities.load_state(state["identities"])
+            self.commands.load_state(state["commands"])
+            self.journal.load(journal)
+        except (KeyError, TypeError, ValueError, InvalidRecordError) as error:
+            raise CheckpointError(f"The checkpoint's state does not fit this release: {error!r}") from error
+        if self._ledger is not None:
+            self._ledger.rewind(self.positions)
+
+    @staticmethod
+    def journal_of(snapshot: Snapshot) -> Journal:
+        """What was done between a checkpoint's version and the checkpoint.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        try:
+            return Journal.decode(bytes.fromhex(snapshot.state["journal"]))
+        except (KeyError, TypeError, ValueError, InvalidRecordError) as error:
+            raise CheckpointError(f"The checkpoint's journal cannot be read: {error!r}") from error
+
+    def forget_ledger(self) -> None:
+        """The fold begins anew: no verdict was given yet."""
+        if self._ledger is not None:
+            self._ledger.rewind({})
+
+    def restore_origin(self, snapshot: Snapshot) -> None:
+        """Start from a checkpoint of any run: its networks and optimizer.
+
+        Raises:
+            CheckpointError: it is of another network, or damaged.
+        """
+        try:
+            self.load_origin(_below("algorithm/", snapshot.tensors), snapshot.state["algorithm"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(f"The checkpoint's state does not fit this release: {error!r}") from error
+
+    # -- inside -------------------------------------------------------------------------------------------------------
+
+    def on_refused(self, arrival: Arrival, verdict: str) -> None:
+        """A record was refused; the live learner writes a dead letter."""
+
+    def on_gap(self, arrival: Arrival) -> None:
+        """Offsets before a record were gone; the live learner says so."""
+
+    def _note(self, arrival: Arrival, verdict: str) -> None:
+        metrics, headers = self.metrics, arrival.headers
+        if arrival.skipped:
+            metrics.expired.inc(arrival.skipped)
+            self.on_gap(arrival)
+        if verdict == ACCEPTED and headers is not None:
+            metrics.accepted.inc(headers.count)
+        elif verdict == DUPLICATE:
+            metrics.duplicates.inc()
+        else:
+            metrics.rejected.labels(verdict).inc()
+            if arrival.error is not None and verdict != STALE:
+                self.on_refused(arrival, verdict)
+        if self._ledger is not None:
+            self._ledger.write(self.version.number, arrival, verdict)
+
+
+def _below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
+    return {name[len(prefix) :]: np.asarray(value) for name, value in tensors.items() if name.startswith(prefix)}

@@ -1,0 +1,59 @@
+"""Two learners on one run: one goes on, the other stops and says why, and no client takes anything of it."""
+
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipeline.connect import connect
+from pipeline.services import Services
+from pipeline.weights import Follower, ObjectStore
+from tests.recovery.recorded import SETTINGS, record
+from tests.recovery.runs import Run, soak
+from tests.waiting import process_runs, wait_until
+
+ROUNDS = soak(20, 2)
+
+
+@pytest.mark.timeout(soak(3600, 400))
+def test_the_one_that_was_paused_publishes_nothing(local_services: Services, tmp_path: Path):
+    """SIGSTOP, another learner takes over, SIGCONT: the older one ends with a sentence."""
+    # Its versions come slowly, so that the log lasts.
+    run = Run(local_services, "two", tmp_path, *SETTINGS, "learner.version_window=1000000", namespace="two")
+    record(run.config, 400 * (ROUNDS + 1), tmp_path / "actors.ledger")
+    follower = Follower(run.broker, ObjectStore(connect(run.config).store), run.topics)
+    accepted: list[tuple[int, int]] = []
+
+    def epoch_accepted(epoch: int, more: int = 1) -> bool:
+        followed = follower.poll(0.05)
+        if followed is not None:
+            accepted.append((followed.record.epoch, followed.record.number))
+        return sum(each[0] == epoch for each in accepted) >= more
+
+    learners: list[subprocess.Popen[bytes]] = [run.start()]
+    try:
+        wait_until(lambda: epoch_accepted(1, 2), "the first learner publishes", 60.0)
+        for epoch in range(2, ROUNDS + 2):
+            older, log = learners[-1], run.log
+            older.send_signal(signal.SIGSTOP)
+            learners.append(run.start("", f"learner.ledger={tmp_path / f'ledger-{epoch}'}"))
+            wait_until(lambda epoch=epoch: epoch_accepted(epoch), f"epoch {epoch} publishes", 60.0)
+            older.send_signal(signal.SIGCONT)
+            wait_until(lambda old=older: epoch_accepted(-1) or not process_runs(old.pid), "the older one ends", 60.0)
+            assert older.wait() == 1
+            said = log.read_text()
+            assert "taken" in said.splitlines()[-1] and "Traceback" not in said, said
+            before = len(accepted)
+            wait_until(lambda before=before: len(accepted) > before + 1 or epoch_accepted(-1), "the newer goes on")
+            assert {each[0] for each in accepted[before:]} == {epoch}
+        learners[-1].terminate()
+        assert learners[-1].wait(60) == 0, run.log.read_text()
+    finally:
+        for process in learners:
+            process.kill()
+            process.wait()
+        follower.close()
+    assert accepted == sorted(accepted)
+    numbers = [version.number for version in run.lineage().versions]
+    assert numbers == list(range(len(numbers)))
