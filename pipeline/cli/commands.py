@@ -81,6 +81,57 @@ def quicksave(config: PipelineConfig, action: str) -> int:
     return 0
 
 
+def replay(config: PipelineConfig, action: str) -> int:
+    """``pipeline replay ls|show|export|verify``."""
+    if action == "show":
+        from pipeline.offline.show import show
+
+        return show(config)
+    if action == "export":
+        from pipeline.offline.export import export
+
+        return export(config)
+    if action == "verify":
+        from pipeline.offline.verify import verify
+
+        return verify(config)
+    from pipeline.offline.ls import ls
+
+    return ls(config)
+
+
+def cleanup(config: PipelineConfig, action: str) -> int:
+    """``pipeline cleanup run=NAME``: removes old weights by the policy of ``cleanup``."""
+    from pipeline.broker import Topics, find_run
+    from pipeline.connect import connect
+    from pipeline.learner.run_folder import RunFolder
+    from pipeline.weights import ObjectStore, run_clean_up
+
+    if not config.run:
+        raise ConfigError("Which run's weights? Give run=NAME.")
+    folder = RunFolder(config.saves, config.run)
+    if not folder.path.is_dir():
+        raise ConfigError(
+            f"{folder.path} is not here, so which versions its checkpoints need is unknown, and nothing is removed; "
+            "give saves=FOLDER, the one that the learner saves in."
+        )
+    connection = connect(config)
+    manifest = find_run(connection.broker, config.namespace, config.run, timeout=config.kafka.timeout_s)
+    store = ObjectStore(connection.with_manifest(manifest).store)
+    policy = config.cleanup
+    removed = run_clean_up(
+        store,
+        connection.broker,
+        Topics(config.namespace, config.run),
+        policy.keep_last,
+        policy.keep_every,
+        folder.needed_versions(),
+        config.kafka.timeout_s,
+    )
+    print(f"removed {len(removed)} versions: {removed[0]} … {removed[-1]}" if removed else "nothing to remove")
+    return 0
+
+
 def demo(config: PipelineConfig, action: str) -> int:
     """``pipeline demo``."""
     from pipeline.demo.demo import run_demo

@@ -39,6 +39,12 @@ COMMANDS: dict[str, Command] = {
     "client": Command(commands.client, (), "act in a vectorised environment, for the newest run"),
     "telemetry": Command(commands.telemetry, (), "moving averages, figure and metrics of a run"),
     "quicksave": Command(commands.quicksave, (), "have the learner of run=NAME (the newest) save its state now"),
+    "replay": Command(
+        commands.replay,
+        ("ls", "show", "export", "verify"),
+        "list, show, export or compute again what a run recorded",
+    ),
+    "cleanup": Command(commands.cleanup, (), "remove old weights of run=NAME from the store; pinned ones stay"),
     "settings": Command(commands.show_settings, (), "every setting, its default and what it means"),
 }
 

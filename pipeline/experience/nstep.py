@@ -22,6 +22,7 @@ from pipeline.errors import CheckpointError, ConfigError
 from pipeline.experience.chunk import Chunk, Ending
 from pipeline.experience.identity import Identity
 from pipeline.experience.layout import Layout
+from pipeline.experience.spaces import Column
 from pipeline.experience.version import NUMBER_LIMIT
 
 Columns = dict[str, NDArray[Any]]
@@ -82,20 +83,6 @@ class _Stream:
 
     sequence: int
     tails: dict[int, _Tail] = field(default_factory=dict[int, _Tail])
-
-
-@dataclass(frozen=True)
-class _Piece:
-    """Consecutive steps of one episode: some `length` steps from row `row` and step `step`.
-
-    `emitted` of them, the first, become transitions now.
-    """
-
-    row: int
-    step: int
-    length: int
-    emitted: int
-    terminated: bool
 
 
 class NStepReader:
@@ -255,142 +242,154 @@ class NStepReader:
 
 
 class _Assembly:
-    """Gathers pieces of one `read` and computes all their transitions at once."""
+    """Gathers pieces of one `read` and computes all their transitions at once.
+
+    A piece is consecutive steps of one episode, some of which, the first, become transitions now.
+    Each column is a list of parts, which are joined in the end.
+    """
 
     def __init__(self, n: int, chunk: Chunk | None, layout: Layout) -> None:
         self._n = n
-        self._chunk = chunk
-        self._observation_names = [column.name for column in layout.observation]
-        self._step_names = [column.name for column in layout.step_columns]
         self._layout = layout
-        self._pieces: list[_Piece] = []
-        self._sources: list[_Steps] = []
+        # For each piece: its first row, its first step, its length, how many steps become
+        # transitions, and whether the episode terminated at its end.
+        self._pieces: list[tuple[int, int, int, int, bool]] = []
         self._rows = 0
         self._steps = 0
+        self._observations: dict[str, list[NDArray[Any]]] = {c.name: [] for c in layout.observation}
+        self._columns: dict[str, list[NDArray[Any]]] = {c.name: [] for c in layout.step_columns}
+        self._keys: list[NDArray[np.int64]] = []
+        # Rows and steps of the chunk that stand next to each other and are not among the parts yet.
+        self._row_range = (0, 0)
+        self._step_range = (0, 0)
         if chunk is not None:
-            self._keys = np.full(chunk.steps, chunk.version.key, np.int64)
-            self._row_offsets: list[int] = chunk.segments.row_offsets.tolist()
-            self._step_offsets: list[int] = chunk.segments.step_offsets.tolist()
-            self._lengths: list[int] = chunk.segments.length.tolist()
-            self._endings: list[int] = chunk.segments.ending.tolist()
+            segments = chunk.segments
+            self._chunk_observations = {name: chunk.columns[name] for name in self._observations}
+            self._chunk_columns = {name: chunk.columns[name] for name in self._columns}
+            self._chunk_keys = np.full(segments.steps, chunk.version.key, np.int64)
+            self._segments: list[tuple[int, int, int, int]] = list(
+                zip(
+                    segments.row_offsets.tolist(),
+                    segments.step_offsets.tolist(),
+                    segments.length.tolist(),
+                    segments.ending.tolist(),
+                    strict=True,
+                )
+            )
 
     def flush(self, steps: _Steps) -> None:
         """Give out waiting steps whose continuation is lost."""
-        self._add([steps], len(steps), len(steps), False)
+        self._add_waiting(steps, None)
+        self._add_piece(len(steps), len(steps), False)
 
     def segment(self, index: int, tail: _Tail | None, keep: bool) -> _Steps | None:
         """Give out a segment after its tail; what cannot be completed is returned if `keep`."""
-        row, step, length = (
-            self._row_offsets[index],
-            self._step_offsets[index],
-            self._lengths[index],
-        )
-        ending = self._endings[index]
-        own = self._slice(row, step, length)
-        parts = [own] if tail is None else [_without_last(tail.steps), own]
+        row, step, length, ending = self._segments[index]
         carried = 0 if tail is None else len(tail.steps)
         total = carried + length
         kept = min(self._n - 1, total) if keep and ending == Ending.OPEN else 0
         if total > kept:
-            self._add(parts, total, total - kept, ending == Ending.TERMINATED)
+            if tail is not None:
+                # The continuation sends the last observation again as its first.
+                self._add_waiting(tail.steps, -1)
+            self._add_own(row, step, length)
+            self._add_piece(total, total - kept, ending == Ending.TERMINATED)
         if kept == 0:
             return None
-        if kept <= length:
-            return _copy(self._slice(row + length - kept, step + length - kept, kept))
-        return _tail_of(_join(parts), kept)
+        own = self._own_end(row + length, step + length, min(kept, length))
+        return own if kept <= length else _join_last(cast("_Tail", tail).steps, own, kept)
 
     def transitions(self, gamma: float) -> Transitions:
         """Compute the transitions of all pieces."""
-        joined = _join(self._sources) if self._sources else self._nothing()
-        pieces = self._pieces
-        emitted = np.array([piece.emitted for piece in pieces], np.int64)
-        count = int(emitted.sum())
-        # Position of each transition within its piece: 0, 1, … for each piece anew.
-        ordinal = np.arange(count, dtype=np.int64)
-        ordinal -= np.repeat(np.cumsum(emitted) - emitted, emitted)
-        left = np.repeat(np.array([p.length for p in pieces], np.int64), emitted) - ordinal
+        self._close_range()
+        rows, steps, lengths, emitted, terminated = np.array(self._pieces, np.int64).reshape(-1, 5).T
+        piece = np.repeat(np.arange(len(emitted)), emitted)
+        # With what came before taken off, counting through all transitions counts within each piece.
+        before = np.cumsum(emitted) - emitted
+        number = np.arange(len(piece))
+        start = (rows - before)[piece] + number
+        step = (steps - before)[piece] + number
+        left = (lengths + before)[piece] - number
         horizon = np.minimum(left, self._n)
-        start = np.repeat(np.array([p.row for p in pieces], np.int64), emitted) + ordinal
-        step = np.repeat(np.array([p.step for p in pieces], np.int64), emitted) + ordinal
-        terminated = np.repeat(np.array([p.terminated for p in pieces], np.bool_), emitted)
 
-        rewards = joined.columns["reward"].astype(np.float64)
+        columns = {column.name: _joined(self._columns[column.name], column) for column in self._layout.step_columns}
+        rewards = columns["reward"].astype(np.float64)
+        all_keys = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
         total = rewards[step]
-        keys = joined.keys[step]
+        keys = all_keys[step]
+        furthest = horizon - 1
         for ahead in range(1, self._n):
             # Past the horizon the window's last step stands in, with weight 0.
-            other = step + np.minimum(ahead, horizon - 1)
-            total += np.where(ahead < horizon, gamma**ahead * rewards[other], 0.0)
-            np.minimum(keys, joined.keys[other], out=keys)
-        powers = np.array([gamma**k for k in range(self._n + 1)], np.float64)
-        discount = np.where(terminated & (horizon == left), 0.0, powers[horizon])
+            other = step + np.minimum(ahead, furthest)
+            total += np.where(furthest >= ahead, gamma**ahead * rewards[other], 0.0)
+            np.minimum(keys, all_keys[other], out=keys)
+        discount = np.array([gamma**k for k in range(self._n + 1)], np.float64)[horizon]
+        discount[(horizon == left) & (terminated != 0)[piece]] = 0.0
         return Transitions(
-            observations=joined.observations,
+            observations={c.name: _joined(self._observations[c.name], c) for c in self._layout.observation},
             start=start,
             end=start + horizon,
-            columns={name: array[step] for name, array in joined.columns.items() if name != "reward"},
+            columns={name: array[step] for name, array in columns.items() if name != "reward"},
             reward=total.astype(np.float32),
             discount=discount.astype(np.float32),
             version_epoch=keys >> 40,
             version_number=keys & (NUMBER_LIMIT - 1),
         )
 
-    def _add(self, parts: list[_Steps], length: int, emitted: int, terminated: bool) -> None:
-        self._pieces.append(_Piece(self._rows, self._steps, length, emitted, terminated))
-        self._sources.extend(parts)
+    def _add_piece(self, length: int, emitted: int, terminated: bool) -> None:
+        self._pieces.append((self._rows, self._steps, length, emitted, terminated))
         self._rows += length + 1
         self._steps += length
 
-    def _slice(self, row: int, step: int, length: int) -> _Steps:
-        columns = cast("Chunk", self._chunk).columns
+    def _add_waiting(self, steps: _Steps, last: int | None) -> None:
+        self._close_range()
+        for name, array in steps.observations.items():
+            self._observations[name].append(array[:last])
+        for name, array in steps.columns.items():
+            self._columns[name].append(array)
+        self._keys.append(steps.keys)
+
+    def _add_own(self, row: int, step: int, length: int) -> None:
+        if self._row_range[1] != row:
+            self._close_range()
+            self._row_range, self._step_range = (row, row), (step, step)
+        self._row_range = (self._row_range[0], row + length + 1)
+        self._step_range = (self._step_range[0], step + length)
+
+    def _close_range(self) -> None:
+        first, last = self._row_range
+        if first == last:
+            return
+        for name, array in self._chunk_observations.items():
+            self._observations[name].append(array[first:last])
+        first, last = self._step_range
+        for name, array in self._chunk_columns.items():
+            self._columns[name].append(array[first:last])
+        self._keys.append(self._chunk_keys[first:last])
+        self._row_range = self._step_range = (0, 0)
+
+    def _own_end(self, row: int, step: int, count: int) -> _Steps:
+        """Copies of the last steps of a segment: a waiting slice must not keep its whole record in memory."""
         return _Steps(
-            {name: columns[name][row : row + length + 1] for name in self._observation_names},
-            {name: columns[name][step : step + length] for name in self._step_names},
-            self._keys[step : step + length],
+            {name: array[row - count : row + 1].copy() for name, array in self._chunk_observations.items()},
+            {name: array[step - count : step].copy() for name, array in self._chunk_columns.items()},
+            self._chunk_keys[step - count : step].copy(),
         )
 
-    def _nothing(self) -> _Steps:
-        layout = self._layout
-        return _Steps(
-            {c.name: np.empty((0, *c.shape), c.dtype) for c in layout.observation},
-            {c.name: np.empty((0, *c.shape), c.dtype) for c in layout.step_columns},
-            np.empty(0, np.int64),
-        )
 
-
-def _join(parts: list[_Steps]) -> _Steps:
+def _joined(parts: list[NDArray[Any]], column: Column) -> NDArray[Any]:
     if len(parts) == 1:
         return parts[0]
-    observations, columns = parts[0].observations, parts[0].columns
+    return np.concatenate(parts) if parts else np.empty((0, *column.shape), column.dtype)
+
+
+def _join_last(before: _Steps, after: _Steps, count: int) -> _Steps:
+    """The last `count` steps of both together; `after` begins with the last observation of `before`."""
+    missing = count - len(after)
     return _Steps(
-        {name: np.concatenate([p.observations[name] for p in parts]) for name in observations},
-        {name: np.concatenate([p.columns[name] for p in parts]) for name in columns},
-        np.concatenate([p.keys for p in parts]),
-    )
-
-
-def _copy(steps: _Steps) -> _Steps:
-    # A waiting slice must not keep the whole record that it is a view of in memory.
-    return _Steps(
-        {name: array.copy() for name, array in steps.observations.items()},
-        {name: array.copy() for name, array in steps.columns.items()},
-        steps.keys.copy(),
-    )
-
-
-def _without_last(steps: _Steps) -> _Steps:
-    """Without the last observation, which the continuation sends again as its first."""
-    observations = {name: array[:-1] for name, array in steps.observations.items()}
-    return _Steps(observations, steps.columns, steps.keys)
-
-
-def _tail_of(steps: _Steps, count: int) -> _Steps:
-    return _copy(
-        _Steps(
-            {name: array[-count - 1 :] for name, array in steps.observations.items()},
-            {name: array[-count:] for name, array in steps.columns.items()},
-            steps.keys[-count:],
-        )
+        {n: np.concatenate([before.observations[n][-missing - 1 : -1], a]) for n, a in after.observations.items()},
+        {n: np.concatenate([before.columns[n][-missing:], a]) for n, a in after.columns.items()},
+        np.concatenate([before.keys[-missing:], after.keys]),
     )
 
 
@@ -405,13 +404,13 @@ def _streams_from(
         stream = _Stream(int(item["sequence"]))
         for environment, episode, next_step, length in item["tails"]:
             steps = _Steps(
-                {name: array[row : row + length + 1] for name, array in observations.items()},
-                {name: array[step : step + length] for name, array in columns.items()},
-                state["keys"][step : step + length],
+                {name: array[row : row + length + 1].copy() for name, array in observations.items()},
+                {name: array[step : step + length].copy() for name, array in columns.items()},
+                state["keys"][step : step + length].copy(),
             )
             if len(steps) != length or any(len(a) != length for a in steps.columns.values()):
                 raise ValueError("fewer steps than the index says")
-            stream.tails[environment] = _Tail(episode, next_step, _copy(steps))
+            stream.tails[environment] = _Tail(episode, next_step, steps)
             row += length + 1
             step += length
         streams[(item["actor"], item["session"])] = stream

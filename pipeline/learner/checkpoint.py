@@ -119,13 +119,18 @@ class CheckpointWriter:
 
     Args:
         folder: of all checkpoints of the run.
-        keep: how many of the newest stay, at least 2.
+        keep: how many of the newest that recovery can use stay, at least 2.
+        announced: gives the newest announced version's number; checkpoints of later versions are of no use yet, and
+            stay besides.
         on_saved: told after each, in the writing thread.
     """
 
-    def __init__(self, folder: Path, keep: int, on_saved: Callable[[], None] | None = None) -> None:
+    def __init__(
+        self, folder: Path, keep: int, announced: Callable[[], int], on_saved: Callable[[], None] | None = None
+    ) -> None:
         self._folder = folder
         self._keep = max(2, keep)
+        self._announced = announced
         self._on_saved = on_saved
         self._waiting: queue.Queue[tuple[str, Snapshot] | None] = queue.Queue(1)
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
@@ -158,7 +163,9 @@ class CheckpointWriter:
                 log.error("Checkpoint %s could not be written to %s: %s", name, self._folder, error)
 
     def _prune(self) -> None:
-        for saved in saved_checkpoints(self._folder)[self._keep :]:
+        announced = self._announced()
+        usable = [saved for saved in saved_checkpoints(self._folder) if saved.version.number <= announced]
+        for saved in usable[self._keep :]:
             shutil.rmtree(saved.path, ignore_errors=True)
         own = f".{os.getpid()}.tmp"
         for path in self._folder.glob("*.tmp"):

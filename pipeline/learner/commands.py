@@ -8,6 +8,7 @@ background, and what is pending of that is part of the state.
 import json
 import logging
 import threading
+import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -35,6 +36,7 @@ log = logging.getLogger(__name__)
 _MOST_IDS = 10_000
 _MOST_OUTCOMES = 16
 _LONGEST_DETAIL = 500
+_TELL_S = 60.0
 _PAUSE_S, _MAX_PAUSE_S = 0.2, 10.0
 
 
@@ -68,7 +70,7 @@ class Commands:
     """Which commands were applied, and what came of the last of them.
 
     :meth:`apply`, :meth:`remember`, :meth:`resume`, :meth:`state` and :meth:`load_state` are called by the fold's
-    thread. At most 10,000 ids are remembered and 16 outcomes told, the oldest go first.
+    thread. At most 10,000 ids and 16 outcomes are remembered, the oldest go first.
 
     Attributes:
         refused: records of the commands topic that held no command.
@@ -77,7 +79,7 @@ class Commands:
     def __init__(self) -> None:
         self.refused = 0
         self._ids: OrderedDict[str, None] = OrderedDict()
-        self._outcomes: OrderedDict[str, Outcome] = OrderedDict()
+        self._outcomes: OrderedDict[str, tuple[Outcome, float]] = OrderedDict()
         self._untold: deque[JournalCommand] = deque(maxlen=_MOST_OUTCOMES)
         self._pending: Best | None = None
         self._target: CommandTarget | None = None
@@ -150,9 +152,10 @@ class Commands:
         self._wake(target)
 
     def outcomes(self) -> tuple[Outcome, ...]:
-        """What became of the last commands, the newest last: part of every heartbeat."""
+        """What became of the commands of the last minute, the newest last: part of every heartbeat."""
+        oldest = time.monotonic() - _TELL_S
         with self._changed:
-            return tuple(self._outcomes.values())
+            return tuple(outcome for outcome, told in self._outcomes.values() if told >= oldest)
 
     def close(self, timeout: float = 10.0) -> None:
         """Finish saving the best model, for at most ``timeout`` seconds; what is left over stays in the state."""
@@ -169,15 +172,17 @@ class Commands:
         with self._changed:
             return {
                 "ids": list(self._ids),
-                "outcomes": [[each.id, each.done, each.detail] for each in self._outcomes.values()],
+                "outcomes": [[each.id, each.done, each.detail] for each, _ in self._outcomes.values()],
                 "pending": None if self._pending is None else _pending_to_json(self._pending),
             }
 
     def load_state(self, state: Mapping[str, Any]) -> None:
         """Take over what :meth:`state` gave; nothing is carried out before :meth:`resume`."""
         self._ids = OrderedDict.fromkeys(cast("list[str]", state["ids"]))
-        self._outcomes = OrderedDict((id, Outcome(id, done, detail)) for id, done, detail in state["outcomes"])
+        self._outcomes.clear()
         self._untold.clear()
+        for id, done, detail in state["outcomes"]:
+            self._tell(id, done, detail)
         pending = cast("dict[str, Any] | None", state["pending"])
         self._pending = None if pending is None else Best.from_arguments(pending, pending["command"])
 
@@ -190,7 +195,7 @@ class Commands:
 
     def _tell(self, id: str, done: bool, detail: str) -> None:
         with self._changed:
-            self._outcomes[id] = Outcome(id, done, detail[:_LONGEST_DETAIL])
+            self._outcomes[id] = Outcome(id, done, detail[:_LONGEST_DETAIL]), time.monotonic()
             self._outcomes.move_to_end(id)
             if len(self._outcomes) > _MOST_OUTCOMES:
                 self._outcomes.popitem(last=False)
@@ -202,7 +207,7 @@ class Commands:
             if self._pending is not None and self._pending.command == command.id:
                 return
         if known is not None:
-            self._tell(command.id, known.done, known.detail)
+            self._tell(command.id, known[0].done, known[0].detail)
         elif command.kind == "quicksave":
             saved = target.folder.find_manual_save(command.id)
             self._tell(

@@ -6,7 +6,7 @@ and when a version is computed again from a recording.
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ from pipeline.config import PipelineConfig
 from pipeline.environment import read_layout
 from pipeline.errors import CheckpointError, InvalidRecordError
 from pipeline.experience import Chunk, Version
-from pipeline.learner.accounting import STALE, Accounting
+from pipeline.learner.accounting import Accounting
 from pipeline.learner.arrival import Arrival, Examiner
 from pipeline.learner.checkpoint import FORMAT, Snapshot
 from pipeline.learner.commands import Commands
@@ -50,6 +50,7 @@ class Fold(ABC):
         positions: the next offset by samples partition, and of the commands topic under ``COMMANDS``.
         journal: what was done since the version in force.
         commands: which commands were applied.
+        observe: told of every record and its verdict, after it was applied.
 
     Args:
         config: the whole configuration.
@@ -72,6 +73,7 @@ class Fold(ABC):
         self.in_force: Mapping[str, NDArray[Any]] | None = None
         self._sha256 = ""
         self.updates = 0
+        self.observe: Callable[[Arrival, str], None] | None = None
         self.positions: dict[int, int] = {}
         self._ledger = LearnerLedger(Path(config.learner.ledger)) if config.learner.ledger else None
 
@@ -285,27 +287,20 @@ class Fold(ABC):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
-    def on_refused(self, arrival: Arrival, verdict: str) -> None:
-        """A record was refused; the live learner writes a dead letter."""
-
-    def on_gap(self, arrival: Arrival) -> None:
-        """Offsets before a record were gone; the live learner says so."""
-
     def _note(self, arrival: Arrival, verdict: str) -> None:
         metrics, headers = self.metrics, arrival.headers
         if arrival.skipped:
             metrics.expired.inc(arrival.skipped)
-            self.on_gap(arrival)
         if verdict == ACCEPTED and headers is not None:
             metrics.accepted.inc(headers.count)
         elif verdict == DUPLICATE:
             metrics.duplicates.inc()
         else:
             metrics.rejected.labels(verdict).inc()
-            if arrival.error is not None and verdict != STALE:
-                self.on_refused(arrival, verdict)
         if self._ledger is not None:
             self._ledger.write(self.version.number, arrival, verdict)
+        if self.observe is not None:
+            self.observe(arrival, verdict)
 
 
 def _below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

@@ -30,6 +30,11 @@ class JournalWriter:
         self._broken = ""
 
     @property
+    def empty(self) -> bool:
+        """Whether nothing was applied since the version."""
+        return not self._steps
+
+    @property
     def full(self) -> bool:
         """Whether a version should be cut for the journal's sake."""
         return len(self._steps) >= MOST_STEPS

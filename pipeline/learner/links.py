@@ -140,9 +140,7 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
     with ExitStack() as stack:
         producer = Producer(connection.broker)
         stack.callback(producer.close)
-        announcer = Producer(
-            connection.broker, transactional_id=f"{config.namespace}.{run}", guards=f"run {run}"
-        )
+        announcer = Producer(connection.broker, transactional_id=f"{config.namespace}.{run}", guards=f"run {run}")
         stack.callback(announcer.close)
         announcer.init_transactions(kafka.timeout_s)
         lineage = read_lineage(connection.broker, topics, kafka.timeout_s)

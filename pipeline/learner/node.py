@@ -23,14 +23,14 @@ from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.experience import Version, new_session
 from pipeline.learner.arrival import Arrival
-from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint, saved_checkpoints
+from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
 from pipeline.learner.dead_letters import DeadLetters
 from pipeline.learner.fold import Fold
 from pipeline.learner.ingest import Ingest
 from pipeline.learner.links import Links, open_links
 from pipeline.learner.recovery import Recovered, recover, start_from
 from pipeline.learner.run_folder import RunFolder, new_run_name
-from pipeline.weights import BackgroundPublisher, unpack
+from pipeline.weights import BackgroundPublisher, clean_up, unpack
 from pipeline.wire import COMMANDS, Heartbeat, ModelVersionRecord, Position, RunManifest, fingerprint
 
 log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class TrainingNode(Fold):
             if self.version.number < 0:
                 self.publish()
             log.info("Run %s: version %s is out; waiting for samples.", self.run_name, self.parent)
-            while not self._stopping:
+            while not self._ended():
                 self._train_while_due()
                 arrival = ingest.take(0.0 if self.free_running and self.train_due() else 0.05)
                 if isinstance(arrival, Record):
@@ -101,7 +101,6 @@ class TrainingNode(Fold):
                     self._train_once()
                 if self.journal.full:
                     self.publish()
-                self._end_at_limit()
                 self._look_around()
 
     def shutdown(self, _: Any = None) -> None:
@@ -244,13 +243,16 @@ class TrainingNode(Fold):
             self.journal.command(command, record.offset + 1)
             self.commands.apply(command, self, earlier=record.offset < self._commands_end)
 
-    def _end_at_limit(self) -> None:
+    def _ended(self) -> bool:
+        """Whether the loop is to end; at the limit of transitions, the last version is published first."""
         limit = self.config.learner.max_transitions
-        if limit and self.accounting.accepted_transitions >= limit and not self._stopping:
+        if not self._stopping and limit and self.accounting.accepted_transitions >= limit:
+            if not self.journal.empty and not self.publish():
+                return self._stopping
             log.info("%d transitions are accepted: the run ends.", self.accounting.accepted_transitions)
-            self.publish()
             self._announce_run("stopped")
             self._stopping = True
+        return self._stopping
 
     def _look_around(self) -> None:
         """Say how far the learner has come, and see whether it still leads the run."""
@@ -284,43 +286,40 @@ class TrainingNode(Fold):
         settings = self.config.cleanup
         if not settings.by_learner:
             return
-        from pipeline.weights.cleanup import clean_up
-
         links = _open(self._links)
-        needed = {saved.version for saved in saved_checkpoints(self.folder.checkpoints)}
         try:
             clean_up(
                 links.store,
                 links.lineage,
                 keep_last=settings.keep_last,
                 keep_every=settings.keep_every,
-                needed=needed,
+                needed=self.folder.needed_versions(),
             )
         except PipelineError as error:
-            log.warning("Old weights of run %s could not be removed, the next checkpoint tries again: %s", self.run_name, error)
+            log.warning(
+                "Old weights of run %s could not be removed, the next checkpoint tries again: %s", self.run_name, error
+            )
 
     # -- inside: what is said -----------------------------------------------------------------------------------------
 
-    def on_refused(self, arrival: Arrival, verdict: str) -> None:
-        headers, error = arrival.headers, arrival.error
-        if self._dead_letters is None or error is None:
-            return
-        actor = headers.actor if headers is not None else ""
-        self._dead_letters.write(arrival.record, actor, error)
-        if self.accounting.rejected[verdict] == 1:
-            log.warning("A record of %s was refused and is a dead letter now: %s", actor or "unknown", error)
-
-    def on_gap(self, arrival: Arrival) -> None:
-        record = arrival.record
-        log.log(
-            logging.DEBUG if self._gaps_said else logging.WARNING,
-            "%s, partition %d: %d offsets before %d were gone when they were to be read; they are counted as expired.",
-            record.topic,
-            record.partition,
-            arrival.skipped,
-            record.offset,
-        )
-        self._gaps_said = True
+    def _note_trouble(self, arrival: Arrival, verdict: str) -> None:
+        """Say what was refused, and write its dead letter; say what was gone."""
+        record, headers, error = arrival.record, arrival.headers, arrival.error
+        if error is not None and verdict == error.reason.value:
+            actor = headers.actor if headers is not None else ""
+            _open(self._dead_letters).write(record, actor, error)
+            if self.accounting.rejected[verdict] == 1:
+                log.warning("A record of %s was refused and is a dead letter now: %s", actor or "unknown", error)
+        if arrival.skipped:
+            log.log(
+                logging.DEBUG if self._gaps_said else logging.WARNING,
+                "%s, partition %d: %d offsets before %d were gone when they were to be read; they count as expired.",
+                record.topic,
+                record.partition,
+                arrival.skipped,
+                record.offset,
+            )
+            self._gaps_said = True
 
     def _say_skipped(self, version: Version) -> None:
         log.log(
@@ -394,12 +393,16 @@ class TrainingNode(Fold):
             self._announce_run("running")
             self.folder.save_config(config)
             self._checkpoints = CheckpointWriter(
-                self.folder.checkpoints, config.learner.keep_checkpoints, self._clean_up
+                self.folder.checkpoints,
+                config.learner.keep_checkpoints,
+                announced=lambda: links.lineage.number,
+                on_saved=self._clean_up,
             )
             stack.callback(self._checkpoints.close)
             self._publisher = BackgroundPublisher(links.publisher, on_published=self._published)
             stack.callback(self._publisher.close, timeout=_CLOSE_S)
             self.commands.resume(self)
+            self.observe = self._note_trouble
             stack.callback(self.commands.close)
             ingest = Ingest(
                 links.reader(self.positions),

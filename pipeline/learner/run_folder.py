@@ -25,6 +25,7 @@ from pipeline.experience import Version
 from pipeline.files import replace_file
 
 _LONGEST = 63
+_SAVED = re.compile(r"(\d{6,})-(\d{9,})-")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,62}")
 
 
@@ -86,6 +87,12 @@ class RunFolder:
     def manual_save(self) -> Path:
         """The folder of the checkpoints that were asked for."""
         return self.path / "manual_save"
+
+    def needed_versions(self) -> set[Version]:
+        """The versions that checkpoints and manual saves stand on; their weights stay in the store."""
+        folders = [folder for folder in (self.checkpoints, self.manual_save) if folder.is_dir()]
+        matches = (_SAVED.match(path.name) for folder in folders for path in folder.iterdir())
+        return {Version(int(match[1]), int(match[2])) for match in matches if match is not None}
 
     def manual_save_of(self, version: Version, command: str) -> Path:
         """Where the checkpoint that a command asked for goes; the names sort as the versions do."""

@@ -60,7 +60,20 @@ class Different:
     lost: int
 
 
-Finding = Identical | Unreachable | Different
+@dataclass(frozen=True)
+class Altered:
+    """The first version whose learner counted other samples, though its weights came out the same.
+
+    Attributes:
+        announced: the version.
+        counters: the sums as they came out.
+    """
+
+    announced: ModelVersionRecord
+    counters: JournalCounters
+
+
+Finding = Identical | Unreachable | Different | Altered
 
 
 @dataclass(frozen=True)
@@ -116,9 +129,13 @@ class Verifier:
         """Compute the versions after the fold's, those before the wanted ones included."""
         ahead = [r for r in self.lineage.after(fold.version.number) if r.number <= wanted[-1].number]
         reached: list[Computed] = []
+        altered: list[Finding] = []
 
         def note(computed: Computed) -> bool:
             reached.append(computed if not computed.identical else dataclasses.replace(computed, tensors={}))
+            counters = fold.accounting.counters()
+            if computed.identical and not altered and counters != read_journal(computed.announced).counters:
+                altered.append(Altered(computed.announced, counters))
             if computed.announced.number >= wanted[0].number:
                 advance(1, f"version {computed.announced.version}")
             return computed.identical
@@ -133,6 +150,7 @@ class Verifier:
                 lost = samples.lost
         same = [c.announced for c in reached if c.identical and c.announced.number >= wanted[0].number]
         findings: list[Finding] = [Identical(same[0].version, same[-1].version)] if same else []
+        findings += altered
         if reached and not reached[-1].identical:
             findings.append(Different(reached[-1], fold.accounting.counters(), lost))
         elif trouble:
@@ -150,8 +168,8 @@ class Verifier:
         first, last = stretch[0].number, stretch[-1].number
         breaks = [r.number for r in self.lineage.versions if r.number <= first and read_journal(r).broken]
         earliest = breaks[-1] if breaks else -1
-        usable = [s for s in saved_checkpoints(self.folder.checkpoints) if earliest <= s.version.number < last]
-        before = [saved for saved in usable if saved.version.number < first]
+        found = [s for s in saved_checkpoints(self.folder.checkpoints) if earliest <= s.version.number < last]
+        before = [saved for saved in found if saved.version.number < first]
         why = f"there is no checkpoint of an earlier version in {self.folder.checkpoints}"
         for saved in before:
             fold, trouble = self._at_checkpoint(saved)
@@ -163,7 +181,7 @@ class Verifier:
             if fold is not None:
                 return fold, ""
             why = f"{why}, and {trouble}"
-        for saved in reversed(usable[: len(usable) - len(before)]):
+        for saved in reversed(found[: len(found) - len(before)]):
             fold, _ = self._at_checkpoint(saved)
             if fold is not None:
                 return fold, why

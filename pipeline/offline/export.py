@@ -23,7 +23,7 @@ from pipeline.offline.spans import announced, journal_of
 from pipeline.offline.start import Start, find_start
 from pipeline.offline.steps import steps_of
 from pipeline.offline.walk import Judged, Walk
-from pipeline.weights.lineage import Lineage, read_lineage
+from pipeline.weights import Lineage, read_lineage
 from pipeline.wire import COMMANDS, ModelVersionRecord
 
 

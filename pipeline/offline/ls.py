@@ -14,7 +14,8 @@ from pipeline.offline.bounded import Extent, extents
 from pipeline.offline.progress import progress
 from pipeline.offline.ranges import Selection, clock
 from pipeline.offline.recorded import RecordedRun, find_recorded
-from pipeline.weights.lineage import Lineage, read_lineage
+from pipeline.offline.show import printable
+from pipeline.weights import Lineage, read_lineage
 from pipeline.wire import Journal, JournalCounters, ModelVersionRecord
 
 _TOPICS = ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters")
@@ -154,7 +155,7 @@ def _tables(items: Iterator[Item]) -> Iterator[str]:
                 cell.ljust(width) if name in _LEFT else cell.rjust(width)
                 for name, cell, width in zip(names, row, widths, strict=True)
             )
-            yield "  ".join(aligned).rstrip()
+            yield printable("  ".join(aligned).rstrip())
 
 
 def _cell(value: object) -> str:

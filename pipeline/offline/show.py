@@ -22,7 +22,7 @@ from pipeline.offline.progress import progress
 from pipeline.offline.ranges import Range, Selection, clock
 from pipeline.offline.recorded import find_recorded
 from pipeline.offline.spans import of_versions
-from pipeline.weights.lineage import read_lineage
+from pipeline.weights import read_lineage
 from pipeline.wire import (
     Command,
     DeadLetter,
@@ -120,7 +120,7 @@ def _within(shown: Shown, versions: Range) -> bool:
 
 def _as_line(record: Record, shown: Shown) -> str:
     place = f"{record.topic.rpartition('.')[2]}[{record.partition}]@{record.offset}"
-    return f"{place} {clock(record.timestamp_ms)} {shown.line}"
+    return printable(f"{place} {clock(record.timestamp_ms)} {shown.line}")
 
 
 def _as_json(record: Record, shown: Shown) -> str:
@@ -130,7 +130,8 @@ def _as_json(record: Record, shown: Shown) -> str:
         "offset": record.offset,
         "timestamp_ms": record.timestamp_ms,
     }
-    return json.dumps({**place, **cast("dict[str, Any]", _plain(shown.fields))}, allow_nan=False)
+    refused = {"refused": shown.refused} if shown.refused else {}
+    return json.dumps({**place, **refused, "record": _plain(shown.fields)}, allow_nan=False)
 
 
 # -- one topic each ---------------------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def _dead_letter(letter: DeadLetter) -> Shown:
 
 
 def _refused(record: Record, error: InvalidRecordError) -> Shown:
-    fields = {"refused": error.reason.value, "detail": error.detail, "bytes": len(record.value)}
+    fields = {"detail": error.detail, "bytes": len(record.value)}
     line = f"refused: {error.reason.value}: {error.detail} ({_count(len(record.value), 'byte')})"
     return Shown(line, fields, refused=error.reason.value)
 
@@ -277,6 +278,13 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(item) for item in cast("list[Any]", value)]
     return value
+
+
+def printable(text: str) -> str:
+    """Text from the wire without what a terminal would take as an order: escaped as in Python."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text)
 
 
 def _metrics(metrics: Mapping[str, float]) -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pipeline.errors import InvalidRecordError, ReplayError
 from pipeline.offline.bounded import Extent
 from pipeline.offline.ranges import Range
-from pipeline.weights.lineage import Lineage
+from pipeline.weights import Lineage
 from pipeline.wire import COMMANDS, Journal, ModelVersionRecord
 
 Positions = Mapping[int, int]

@@ -14,7 +14,7 @@ from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import Extent
 from pipeline.offline.recorded import RecordedRun
 from pipeline.offline.spans import Positions, beginning_of, lost_before, samples_only
-from pipeline.weights.lineage import Lineage
+from pipeline.weights import Lineage
 from pipeline.wire import Journal
 
 log = logging.getLogger(__name__)

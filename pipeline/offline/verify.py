@@ -11,7 +11,7 @@ from pipeline.learner.following import Computed, read_journal
 from pipeline.learner.links import this_platform
 from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import extents
-from pipeline.offline.computing import Different, Finding, Identical, Unreachable, Verifier
+from pipeline.offline.computing import Altered, Different, Finding, Identical, Unreachable, Verifier
 from pipeline.offline.difference import counters_that_differ, first_tensor_that_differs
 from pipeline.offline.progress import progress
 from pipeline.offline.ranges import Selection
@@ -62,6 +62,9 @@ def _said(finding: Finding, lineage: Lineage, run: RecordedRun) -> str:
         case Unreachable(first, last, why):
             numbers = f"version {first.number}" if first == last else f"versions {first.number} … {last.number}"
             return f"{numbers}: cannot be computed again: {why}"
+        case Altered(announced, counters):
+            figures = counters_that_differ(read_journal(announced).counters, counters)
+            return f"version {announced.number}: the log holds other samples than the learner saw: {figures}"
         case Different(computed):
             lines = [f"version {computed.announced.number} differs: {_how(computed, run)}"]
             return "\n".join([*lines, *(f"  {reason}" for reason in _reasons(finding, lineage))])

@@ -10,7 +10,7 @@ from pipeline.learner.arrival import Arrival, Examiner
 from pipeline.learner.judge import Judge
 from pipeline.offline.difference import counters_that_differ
 from pipeline.offline.spans import journal_of
-from pipeline.weights.lineage import Lineage
+from pipeline.weights import Lineage
 from pipeline.wire import COMMANDS, JournalCounters, ModelVersionRecord
 
 

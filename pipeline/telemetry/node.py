@@ -140,7 +140,7 @@ class TelemetryNode:
             transitions=statistics.transitions,
             metrics=statistics.mean_info(),
         )
-        self._producer.send(self._topics.telemetry, window.encode())
+        self._producer.send(self._topics.telemetry, window.encode(), key=self._run)
         self._producer.poll(0)
         try:
             save_figure(statistics.history, self._figure, self._run)

@@ -42,7 +42,7 @@ class Follower:
     """Reads the versions topic and fetches the newest weights, skipping what they overtook.
 
     Announcements of an epoch below the newest claimed or announced one come from a learner that
-    was replaced, and are ignored. When the store fails, what the caller has stays good, and the
+    was replaced, and are ignored, as in a `Lineage`. When the store fails, what the caller has stays good, and the
     fetch is tried again by later polls, with growing pauses. Connects with the first ``poll``. Not
     thread-safe.
 
@@ -152,7 +152,7 @@ class Follower:
             if version.run != self._run or version.kind == "pin" or version.epoch < self._epoch:
                 continue
             self._epoch = version.epoch
-            if version.kind == "claim" or version.version <= self._seen:
+            if version.kind == "claim" or version.number <= self._seen.number:
                 continue
             if version.size > self._max_bytes:
                 logger.warning(

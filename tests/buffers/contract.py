@@ -65,6 +65,7 @@ def check_batch(batch: Batch) -> None:
         np.testing.assert_array_equal(observation["observation/b"], numbers % 1000)
     np.testing.assert_array_equal(batch.reward, serial * 2)
     np.testing.assert_array_equal(batch.columns["log_probability"], serial * np.float32(0.5))
+    assert (batch.weights > 0).all() and batch.weights.max() == 1
 
 
 def copy_of(batch: Batch) -> dict[str, Any]:

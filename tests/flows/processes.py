@@ -9,6 +9,8 @@ from typing import Any
 
 from pipeline.broker import BrokerSettings, LogReader, Topics
 from pipeline.config import PipelineConfig, load_config
+from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
+from pipeline.learner.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.wire import Heartbeat
 from tests.waiting import wait_until
@@ -40,6 +42,12 @@ def role(name: str, log: Path, *arguments: str) -> Iterator[subprocess.Popen[byt
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
+
+
+def last_state(saves: Path, run: str) -> dict[str, Any]:
+    """What the newest checkpoint of a run says."""
+    newest = saved_checkpoints(RunFolder(str(saves), run).checkpoints)[0]
+    return dict(load_checkpoint(newest.path).state)
 
 
 class Watcher:

@@ -1,6 +1,5 @@
 """The whole pipeline on a real Kafka and a real MinIO."""
 
-import json
 import signal
 from pathlib import Path
 
@@ -11,7 +10,7 @@ from pipeline.connect import connect
 from pipeline.services import Services
 from pipeline.weights import ObjectStore, sha256
 from pipeline.wire import ModelVersionRecord, TelemetryWindow
-from tests.flows.processes import Watcher, config_of, overrides, role
+from tests.flows.processes import Watcher, config_of, last_state, overrides, role
 
 SMALL = ["algorithm.learning_starts=500", "algorithm.updates_per_version=100", "environment.envs=4"]
 
@@ -59,7 +58,7 @@ def test_clients_come_and_go_and_nothing_but_the_counts_changes(local_services: 
     last = TelemetryWindow.decode(records[-1].value or b"")
     assert last.episodes > 0 and last.mean_return > 0
     assert (tmp_path / "saves" / run / "telemetry.png").stat().st_size > 5000
-    state = json.loads((tmp_path / "saves" / run / "checkpoint" / "state.json").read_text())
+    state = last_state(tmp_path / "saves", run)
     assert state["number"] == numbers[-1]
     watcher.close()
 
@@ -100,7 +99,7 @@ def test_a_run_that_ends_ends_its_clients(local_services: Services, tmp_path: Pa
     ):
         assert learner.wait(120) == 0, (tmp_path / "learner.log").read_text()
         assert client.wait(60) == 0, (tmp_path / "a.log").read_text()
-    state = json.loads((tmp_path / "saves" / run / "checkpoint" / "state.json").read_text())
+    state = last_state(tmp_path / "saves", run)
     counts = state["accounting"]
     assert counts["accepted_transitions"] >= 1500
     assert counts["offsets_advanced"] == counts["accepted"] + counts["duplicates"] + counts["expired"] + sum(

@@ -101,6 +101,7 @@ def node_in(folder: Path, *overrides: str) -> DQNTrainingNode:
     node = DQNTrainingNode(config)
     node._publisher = Published()  # type: ignore[assignment]
     node._dead_letters = Letters()  # type: ignore[assignment]
+    node.observe = node._note_trouble
     node._heartbeat_due = node._watch_due = float("inf")
     lead(node, 1)
     return node

@@ -1,6 +1,7 @@
 """Commands are applied once per id, whatever happens in between, and the best model is the one that scored."""
 
 import json
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from threading import Event
@@ -179,6 +180,19 @@ def test_stop_is_for_the_learner_that_was_told(commands: Commands, node: Node):
     assert told is not None and not told.done
     commands.apply(Command("new", "stop"), node)
     assert node.stopped
+
+
+def test_outcomes_are_told_for_a_minute(commands: Commands, node: Node, monkeypatch: pytest.MonkeyPatch):
+    """Not in every heartbeat for ever; and again when the command comes again."""
+    now = 1_000.0
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    commands.apply(quicksave(), node)
+    now += 59
+    assert len(commands.outcomes()) == 1
+    now += 2
+    assert commands.outcomes() == ()
+    commands.apply(quicksave(), node)
+    assert len(commands.outcomes()) == 1 and node.calls == ["checkpoint"]
 
 
 def test_memory_is_bounded(commands: Commands, node: Node):

@@ -10,7 +10,7 @@ from pipeline.broker import Record
 from pipeline.experience import Chunk, Column, Ending, Layout, Segments, Version
 from pipeline.learner.arrival import Examiner
 from pipeline.learner.judge import Judge
-from pipeline.weights.lineage import Lineage
+from pipeline.weights import Lineage
 from pipeline.wire import (
     Journal,
     JournalStep,
@@ -22,6 +22,7 @@ from pipeline.wire import (
 )
 
 RUN = "made"
+FIRST = Version(1, 0)
 SESSION = "5e" * 16
 LAYOUT = Layout(
     spaces.Dict({"image": spaces.Box(0, 255, (2, 3), np.uint8), "speed": spaces.Box(-1, 1, (), np.float32)}),
@@ -31,7 +32,7 @@ LAYOUT = Layout(
 
 
 def chunk_of(
-    lengths: list[int], endings: list[Ending], version: Version = Version(1, 0), first_step: int = 0, seed: int = 0
+    lengths: list[int], endings: list[Ending], version: Version = FIRST, first_step: int = 0, seed: int = 0
 ) -> Chunk:
     random = np.random.default_rng(seed)
     count, steps = len(lengths), sum(lengths)
@@ -69,7 +70,7 @@ class FakeLog:
         partition: int,
         sequence: int,
         chunk: Chunk | None = None,
-        version: Version = Version(1, 0),
+        version: Version = FIRST,
         actor: str = "a",
         value: bytes | None = None,
     ) -> Chunk:

@@ -1,9 +1,7 @@
 """``pipeline learner`` in a process that dies by SIGKILL at the n-th pass of a named point.
 
-    DIE_AT=announce.after:3 TRACE=file python -m tests.recovery.learner_under_test SETTING=VALUE ...
-
-Functions are wrapped from outside; the learner's own code knows nothing of it. With ``TRACE`` every pass is appended
-to a file, so that a test can act at that very moment.
+Functions are wrapped from outside; the learner's own code knows nothing of it. Every pass of a traced point is
+appended to a file, so that a test can act at that very moment.
 """
 
 import os
@@ -11,67 +9,90 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from pipeline.broker import Producer
 from pipeline.cli import main
 from pipeline.learner import DQNTrainingNode
+from pipeline.learner.ledger import LearnerLedger
 from pipeline.weights import ObjectStore
 
-WRAPPED: dict[str, list[tuple[Any, str]]] = {
-    "insert": [(DQNTrainingNode, "insert")],
-    "train": [(DQNTrainingNode, "train_step")],
-    "fsync": [(os, "fsync")],
-    "rename": [(os, "rename"), (os, "replace")],
-    "put": [(ObjectStore, "put_once")],
-    "stat": [(ObjectStore, "stat")],
-    "announce": [(Producer, "send_and_wait")],
-    "send-version": [(Producer, "send")],
+
+def _in_checkpoints(path: Any) -> bool:
+    """Whether a path, or an open file, is a checkpoint's or part of one."""
+    name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else str(path)
+    return "checkpoints" in Path(name).parts
+
+
+def _to_versions(producer: Any, topic: str, *rest: Any, **named: Any) -> bool:
+    return topic.endswith(".versions")
+
+
+def _always(*arguments: Any, **named: Any) -> bool:
+    return True
+
+
+POINTS: dict[str, tuple[list[tuple[Any, str]], Callable[..., bool]]] = {
+    "insert": ([(DQNTrainingNode, "insert")], _always),
+    "train": ([(DQNTrainingNode, "train_step")], _always),
+    "fsync": ([(os, "fsync")], _in_checkpoints),
+    "rename": ([(os, "rename"), (os, "replace")], lambda old, new: _in_checkpoints(old)),
+    "put": ([(ObjectStore, "put_once")], _always),
+    "stat": ([(ObjectStore, "stat")], _always),
+    "announce": ([(Producer, "send_and_wait")], _to_versions),
+    "send-version": ([(Producer, "send")], _to_versions),
+    "rewind": ([(LearnerLedger, "rewind")], _always),
 }
-"""What is wrapped, by the point's name; each has a pass ``before`` and one ``after``."""
+"""The functions that are wrapped, by the point's name, and which calls count; a pass is ``before`` or ``after``."""
 
-RARE = ("fsync", "rename", "put", "stat", "announce", "send-version")
-"""Points that are traced; the others pass too often."""
+UNTRACED = ("insert", "train")
+"""These pass too often."""
 
 
-def wrap(die_at: str, trace: str) -> None:
-    """Wrap every named point.
+def run_learner(overrides: list[str], die_at: str, trace: str, log: str) -> None:
+    """A process's whole life.
 
     Args:
-        die_at: ``name.before:n`` or ``name.after:n``; empty: never.
-        trace: a file that each pass is appended to; empty: none.
+        overrides: settings.
+        die_at: ``name.before:n`` or ``name.after:n``; empty: it goes on.
+        trace: a file that passes are appended to, as ``pid point n``.
+        log: gets standard output and error.
     """
-    place, _, number = die_at.partition(":")
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    passed = _recorder(die_at, os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644))
+    for name, (functions, counts) in POINTS.items():
+        for owner, attribute in functions:
+            setattr(owner, attribute, _around(name, getattr(owner, attribute), counts, passed))
+    passed("started.before")
+    sys.exit(main(["learner", *overrides]))
+
+
+def _recorder(die_at: str, trace: int) -> Callable[[str], None]:
+    fatal, _, number = die_at.partition(":")
     passes: Counter[str] = Counter()
-    file = os.open(trace, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644) if trace else -1
 
     def passed(point: str) -> None:
         passes[point] += 1
-        if file >= 0 and point.partition(".")[0] in (*RARE, "started"):
-            os.write(file, f"{os.getpid()} {point} {passes[point]}\n".encode())
-        if point == place and passes[point] == int(number):
+        if point.partition(".")[0] not in UNTRACED:
+            os.write(trace, f"{os.getpid()} {point} {passes[point]}\n".encode())
+        if point == fatal and passes[point] == int(number):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    for name, functions in WRAPPED.items():
-        for owner, attribute in functions:
-            setattr(owner, attribute, _around(name, getattr(owner, attribute), passed))
-    passed("started.before")
+    return passed
 
 
-def _around(name: str, function: Callable[..., Any], passed: Callable[[str], None]) -> Callable[..., Any]:
+def _around(
+    name: str, function: Callable[..., Any], counts: Callable[..., bool], passed: Callable[[str], None]
+) -> Callable[..., Any]:
     def wrapped(*arguments: Any, **named: Any) -> Any:
-        # Heartbeats and dead letters pass here, too.
-        counts = name != "send-version" or str(arguments[1]).endswith(".versions")
-        if counts:
-            passed(f"{name}.before")
+        if not counts(*arguments, **named):
+            return function(*arguments, **named)
+        passed(f"{name}.before")
         result = function(*arguments, **named)
-        if counts:
-            passed(f"{name}.after")
+        passed(f"{name}.after")
         return result
 
     return wrapped
-
-
-if __name__ == "__main__":
-    wrap(os.environ.get("DIE_AT", ""), os.environ.get("TRACE", ""))
-    sys.exit(main(["learner", *sys.argv[1:]]))

@@ -7,6 +7,8 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 from pipeline.broker import LogReader, Topics
@@ -15,14 +17,20 @@ from pipeline.connect import connect
 from pipeline.services import Services
 from pipeline.weights import Lineage, read_lineage
 from pipeline.wire import Journal, JournalCounters
+from tests.recovery import learner_under_test
 from tests.recovery.checker import judged_to, read_actors, read_learner, troubles
-from tests.waiting import process_runs, wait_until
+from tests.waiting import wait_until
+
+# A learner's imports take longer than its recovery: a server forks processes that have them already.
+_FORKSERVER = get_context("forkserver")
+_FORKSERVER.set_forkserver_preload(["pytest", learner_under_test.__name__])
 
 SOAK = os.environ.get("SOAK", "") not in ("", "0")
 
 POINTS = [
     "announce.before:1",  # the claim
     "announce.after:1",
+    "rewind.after:1",
     "insert.after:9",
     "train.after:33",
     "put.before:4",
@@ -32,16 +40,12 @@ POINTS = [
     "send-version.after:5",  # in the transaction, not committed
     "announce.before:5",
     "announce.after:5",
-    # Of the first checkpoint: tensors, state, manifest, folder, rename, the folder above.
-    "fsync.before:1",
-    "fsync.after:1",
-    "fsync.after:2",
-    "fsync.after:3",
-    "fsync.after:4",
-    "fsync.after:5",
+    # Of a checkpoint: tensors, state, manifest, the folder, rename, the folder above.
+    *(f"fsync.{side}:{number}" for number in range(1, 6) for side in ("before", "after")),
     "rename.before:1",
     "rename.after:1",
 ]
+"""Where learners die, one after the other."""
 
 
 def soak(full: int, reduced: int) -> int:
@@ -88,16 +92,17 @@ class Run:
         """The points that its learners passed."""
         return self.folder / "trace"
 
-    def start(self, die_at: str = "", *settings: str) -> subprocess.Popen[bytes]:
+    def start(self, die_at: str = "", *settings: str) -> BaseProcess:
         """Start a learner that will die at this point, or go on."""
         self._started += 1
-        with self.log.open("wb") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "tests.recovery.learner_under_test", *self.common, *self.settings, *settings],
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                env={**os.environ, "DIE_AT": die_at, "TRACE": str(self.trace)},
-            )
+        overrides = [*self.common, *self.settings, *settings]
+        process = _FORKSERVER.Process(
+            target=learner_under_test.run_learner,
+            args=(overrides, die_at, str(self.trace), str(self.log)),
+            daemon=True,
+        )
+        process.start()
+        return process
 
     @property
     def log(self) -> Path:
@@ -105,7 +110,7 @@ class Run:
         return self.folder / f"learner-{self._started}.log"
 
     @contextmanager
-    def learner(self, *settings: str) -> Iterator[subprocess.Popen[bytes]]:
+    def learner(self, *settings: str) -> Iterator[BaseProcess]:
         """A learner that is ended with SIGTERM."""
         process = self.start("", *settings)
         log = self.log
@@ -113,44 +118,45 @@ class Run:
             yield process
         finally:
             process.terminate()
-            try:
-                status = process.wait(60)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
-                raise
-        assert status == 0, log.read_text()
+            process.join(60)
+            process.kill()
+            process.join()
+        assert process.exitcode == 0, log.read_text()
 
     def dies(self, point: str) -> None:
         """Start a learner that dies at this point, and wait until it has."""
         process = self.start(point)
-        try:
-            status = process.wait(120)
-        finally:
-            process.kill()
-        assert status == -signal.SIGKILL, f"{point} was not reached (exit {status}):\n{self.log.read_text()}"
+        process.join(120)
+        process.kill()
+        said = f"{point} was not reached (exit {process.exitcode}):\n{self.log.read_text()}"
+        assert process.exitcode == -signal.SIGKILL, said
 
     def dies_in(self, seconds: float) -> bool:
-        """Start a learner and kill it so long after its imports; False if it had come to its end before."""
+        """Start a learner and kill it so much later; False if it had come to its end before."""
         process = self.start()
         try:
             self.wait_passed(process, "started.before", 1)
-            status = process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-            return True
+            process.join(seconds)
         finally:
             process.kill()
-        assert status == 0, self.log.read_text()
-        return False
+            process.join()
+        assert process.exitcode in (0, -signal.SIGKILL), self.log.read_text()
+        return process.exitcode != 0
 
-    def passes(self, process: subprocess.Popen[bytes], point: str) -> int:
+    def ends(self, timeout: float) -> None:
+        """Start a learner and wait until it ends by itself."""
+        process = self.start()
+        process.join(timeout)
+        process.kill()
+        process.join()
+        assert process.exitcode == 0, self.log.read_text()
+
+    def passes(self, process: BaseProcess, point: str) -> int:
         """How often a learner that runs has passed a traced point."""
-        assert process_runs(process.pid), self.log.read_text()
+        assert process.is_alive(), self.log.read_text()
         return self.trace.read_text().count(f"{process.pid} {point} ") if self.trace.exists() else 0
 
-    def wait_passed(self, process: subprocess.Popen[bytes], point: str, times: int) -> None:
+    def wait_passed(self, process: BaseProcess, point: str, times: int) -> None:
         """Wait until the learner has passed a traced point so often."""
         wait_until(lambda: self.passes(process, point) >= times, f"{point} is passed {times} times", 120.0)
 
@@ -170,18 +176,18 @@ class Run:
             found[version.number] = (Journal.decode(version.journal).counters, version.transitions)
         return found
 
-    def ends(self) -> dict[int, int]:
+    def end_offsets(self) -> dict[int, int]:
         """End offset of each samples partition."""
         with LogReader(self.broker, self.topics.samples) as reader:
             reader.open(30.0)
             return {partition: end for (_, partition), end in reader.end_offsets(30.0).items()}
 
-    def wait_judged(self, process: subprocess.Popen[bytes], timeout: float = 90.0) -> None:
+    def wait_judged(self, process: BaseProcess, timeout: float = 90.0) -> None:
         """Wait until the learner has judged everything that is on the log now."""
-        ends = self.ends()
+        ends = self.end_offsets()
 
         def caught_up() -> bool:
-            assert process_runs(process.pid), self.log.read_text()
+            assert process.is_alive(), self.log.read_text()
             judged = judged_to(self.ledger)
             return all(judged.get(partition, 0) >= end for partition, end in ends.items())
 

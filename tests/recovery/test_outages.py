@@ -49,7 +49,7 @@ def test_broker_killed_and_paused_while_actors_produce(own_local_services: Servi
             wait_until(lambda before=before: sent_again(ledgers) > before + 1, "deliveries time out", 60.0)
             kafka.resume()
             goes_on(f"after pause {time}")
-        assert learner.poll() is None and a.poll() is None and b.poll() is None, run.log.read_text()
+        assert learner.is_alive() and a.poll() is None and b.poll() is None, run.log.read_text()
         a.terminate()
         b.terminate()
         assert a.wait(60) == 0 and b.wait(60) == 0

@@ -9,7 +9,7 @@ from pipeline.services import Services
 from pipeline.weights import ObjectStore
 from tests.recovery.recorded import SETTINGS, record
 from tests.recovery.runs import Run, soak
-from tests.waiting import process_runs, wait_until
+from tests.waiting import wait_until
 
 KILLS = soak(20, 3)
 
@@ -40,7 +40,7 @@ def test_store_killed_in_mid_upload(own_local_services: Services, tmp_path: Path
             wait_until(lambda begun=begun: run.passes(learner, "put.before") > begun, "an upload begins", 60.0)
             minio.kill()
             minio.start()
-        assert process_runs(learner.pid), run.log.read_text()
+        assert learner.is_alive(), run.log.read_text()
     store = ObjectStore(connect(run.config).store)
     versions = run.lineage().versions
     assert len(versions) > KILLS

@@ -1,7 +1,8 @@
 """Two learners on one run: one goes on, the other stops and says why, and no client takes anything of it."""
 
+import os
 import signal
-import subprocess
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from pipeline.services import Services
 from pipeline.weights import Follower, ObjectStore
 from tests.recovery.recorded import SETTINGS, record
 from tests.recovery.runs import Run, soak
-from tests.waiting import process_runs, wait_until
+from tests.waiting import wait_until
 
 ROUNDS = soak(20, 2)
 
@@ -31,28 +32,30 @@ def test_the_one_that_was_paused_publishes_nothing(local_services: Services, tmp
             accepted.append((followed.record.epoch, followed.record.number))
         return sum(each[0] == epoch for each in accepted) >= more
 
-    learners: list[subprocess.Popen[bytes]] = [run.start()]
+    learners: list[BaseProcess] = [run.start()]
     try:
         wait_until(lambda: epoch_accepted(1, 2), "the first learner publishes", 60.0)
         for epoch in range(2, ROUNDS + 2):
             older, log = learners[-1], run.log
-            older.send_signal(signal.SIGSTOP)
+            assert older.pid is not None
+            os.kill(older.pid, signal.SIGSTOP)
             learners.append(run.start("", f"learner.ledger={tmp_path / f'ledger-{epoch}'}"))
             wait_until(lambda epoch=epoch: epoch_accepted(epoch), f"epoch {epoch} publishes", 60.0)
-            older.send_signal(signal.SIGCONT)
-            wait_until(lambda old=older: epoch_accepted(-1) or not process_runs(old.pid), "the older one ends", 60.0)
-            assert older.wait() == 1
+            os.kill(older.pid, signal.SIGCONT)
+            wait_until(lambda old=older: epoch_accepted(-1) or not old.is_alive(), "the older one ends", 60.0)
+            assert older.exitcode == 1
             said = log.read_text()
             assert "taken" in said.splitlines()[-1] and "Traceback" not in said, said
             before = len(accepted)
             wait_until(lambda before=before: len(accepted) > before + 1 or epoch_accepted(-1), "the newer goes on")
             assert {each[0] for each in accepted[before:]} == {epoch}
         learners[-1].terminate()
-        assert learners[-1].wait(60) == 0, run.log.read_text()
+        learners[-1].join(60)
+        assert learners[-1].exitcode == 0, run.log.read_text()
     finally:
         for process in learners:
             process.kill()
-            process.wait()
+            process.join()
         follower.close()
     assert accepted == sorted(accepted)
     numbers = [version.number for version in run.lineage().versions]

@@ -139,7 +139,7 @@ def test_a_store_that_is_away_is_said_once_and_tried_again(
     assert follower.held == Version(1, 1)
     publisher.publish(version(3), tensors(3))
     flaky.away(False)
-    assert follow(follower).version == Version(1, 3)
+    wait_until(lambda: (found := follower.poll(0.1)) is not None and found.version == Version(1, 3), "it goes on")
 
 
 def test_corrupt_weights_are_never_handed_over(
