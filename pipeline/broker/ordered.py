@@ -11,7 +11,11 @@ from pipeline.broker.settings import BrokerSettings
 from pipeline.errors import BrokerUnreachableError, TopicReplacedError
 
 _BATCH = 1000
-_QUEUED_KBYTES = 16 * 1024
+_OPTIONS: Mapping[str, Any] = {
+    "queued_max_messages_kbytes": 16 * 1024,
+    # A consumer asks for one partition only: a larger answer saves questions.
+    "fetch_message_max_bytes": 4 * 1024 * 1024,
+}
 _NEAR = 512
 """A jump over fewer offsets is read through: assigning anew throws away what was fetched ahead."""
 
@@ -44,7 +48,7 @@ class OrderedReader:
         self._settings = settings
         self._start = dict(start)
         self._timeout = timeout
-        self._overrides: dict[str, Any] = {"queued_max_messages_kbytes": _QUEUED_KBYTES, **overrides}
+        self._overrides: dict[str, Any] = {**_OPTIONS, **overrides}
         self._partitions: dict[int, _Partition] = {}
         self.lost = 0
         """Offsets in the ranges taken so far that the log no longer holds."""
@@ -66,17 +70,20 @@ class OrderedReader:
         """
         self.missing = 0
         source = self._open(partition)
+        ahead = source.ahead
         while source.position < next_offset:
-            record = source.next(next_offset)
-            if record is None:
+            while ahead and (offset := ahead[0].offset) < next_offset:
+                record = ahead.popleft()
+                skipped = offset - source.position
+                if skipped < 0:
+                    continue  # a seek passed over it
+                source.position = offset + 1
+                self.lost += skipped
+                yield record, skipped
+            if ahead or not source.fetch(next_offset):
                 self.missing = next_offset - source.position
                 self.lost += self.missing
                 source.position = next_offset
-                return
-            skipped = record.offset - source.position
-            self.lost += skipped
-            source.position = record.offset + 1
-            yield record, skipped
 
     def position(self, partition: int) -> int:
         """The next offset of a partition.
@@ -136,31 +143,20 @@ class _Partition:
         self.reader = reader
         self._place = (topic, number)
         self._timeout = timeout
-        self._ahead = deque[Record]()
+        self.ahead = deque[Record]()
         self.position = self._fetched()
-
-    def next(self, before: int) -> Record | None:
-        """The next record, if its offset is below ``before``; None when the log holds no more of them."""
-        ahead = self._ahead
-        while True:
-            while ahead and ahead[0].offset < self.position:
-                ahead.popleft()  # a seek passed over it
-            if ahead:
-                return ahead.popleft() if ahead[0].offset < before else None
-            if not self._fetch(before):
-                return None
 
     def seek(self, offset: int) -> None:
         near = self.position <= offset <= self._fetched() + _NEAR
         self.position = offset
         if not near:
-            self._ahead.clear()
+            self.ahead.clear()
             self.reader.seek(self._place, offset)
 
     def _fetched(self) -> int:
         return self.reader.positions()[self._place]
 
-    def _fetch(self, before: int) -> bool:
+    def fetch(self, before: int) -> bool:
         """Wait for records; False when the log is known to hold none before that offset."""
         deadline = time.monotonic() + self._timeout
         asked = False
@@ -176,7 +172,7 @@ class _Partition:
                     f"nothing came of {self._place[0]}[{self._place[1]}] at {self.reader.address} for "
                     f"{self._timeout:.1f} s, at offset {self._fetched()}; check that the broker runs"
                 )
-        self._ahead.extend(records)
+        self.ahead.extend(records)
         return True
 
     def _check_end(self, before: int) -> None:

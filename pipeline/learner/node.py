@@ -91,17 +91,7 @@ class TrainingNode(Fold):
                 self.publish()
             log.info("Run %s: version %s is out; waiting for samples.", self.run_name, self.parent)
             while not self._ended():
-                self._train_while_due()
-                arrival = ingest.take(0.0 if self.free_running and self.train_due() else 0.05)
-                if isinstance(arrival, Record):
-                    self._command(arrival)
-                elif arrival is not None:
-                    self.apply(arrival)
-                elif self.free_running and self.train_due():
-                    self._train_once()
-                if self.journal.full:
-                    self.publish()
-                self._look_around()
+                self._turn(ingest)
 
     def shutdown(self, _: Any = None) -> None:
         """End :meth:`run` after the record in hand. The run stays open: a learner may go on with it."""
@@ -222,6 +212,22 @@ class TrainingNode(Fold):
         links.lineage.pins[version] = note
 
     # -- inside: the live loop ----------------------------------------------------------------------------------------
+
+    def _turn(self, ingest: Ingest) -> None:
+        """Make the train steps that are due, then apply one record."""
+        self._train_while_due()
+        if self._stopping:
+            return  # with steps still due, which whoever goes on makes before the next record
+        arrival = ingest.take(0.0 if self.free_running and self.train_due() else 0.05)
+        if isinstance(arrival, Record):
+            self._command(arrival)
+        elif arrival is not None:
+            self.apply(arrival)
+        elif self.free_running and self.train_due():
+            self._train_once()
+        if self.journal.full:
+            self.publish()
+        self._look_around()
 
     def _train_while_due(self) -> None:
         if self.free_running:

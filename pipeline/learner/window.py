@@ -74,7 +74,7 @@ class LogWindow:
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._spacing = max(1, capacity // _ANCHORS)
+        self._spacing = -(-capacity // _ANCHORS)
         self._runs = {name: array("q") for name in _FIELDS}
         self._anchors: list[Anchor] = []
         self._anchored = False
@@ -180,7 +180,7 @@ class LogWindow:
                 f"log window: what the checkpoint says of the buffer's records is damaged: {error!r}"
             ) from error
         self.capacity = capacity
-        self._spacing = max(1, capacity // _ANCHORS)
+        self._spacing = -(-capacity // _ANCHORS)
         self._runs = runs
         self._anchors = [Anchor(row, run, _below(f"anchor{i}/", arrays)) for i, (row, run) in enumerate(places)]
         self._anchored = bool(places) and places[-1][1] == len(self)

@@ -16,6 +16,9 @@ from pipeline.errors import BrokerError, BrokerUnreachableError, DeliveryError, 
 from pipeline.services import Services, running_services
 from tests.waiting import wait_until
 
+SOAK = os.environ.get("SOAK", "") not in ("", "0")
+pytestmark = pytest.mark.timeout(1800 if SOAK else 300)
+
 Make = Callable[[], Producer]
 
 _ANNOUNCER = """
@@ -155,7 +158,7 @@ def test_of_two_that_start_at_once_one_goes_on(make: Make, kafka: BrokerSettings
 
 
 def test_a_process_that_slept_through_a_takeover_stops(make: Make, kafka: BrokerSettings, names: Topics):
-    for _ in range(20 if os.environ.get("SOAK") else 2):
+    for _ in range(20 if SOAK else 2):
         arguments = [kafka.address, names.namespace, names.versions]
         process = subprocess.Popen(
             [sys.executable, "-c", _ANNOUNCER, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -216,7 +219,7 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(shaken: Services):
     settings = BrokerSettings(shaken.bootstrap_servers)
     topics = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
     ensure_topics(settings, topics.specs(), replication=1)
-    kills = 10 if os.environ.get("SOAK") else 2
+    kills = 10 if SOAK else 2
     done, open_outcomes = threading.Event(), 0
     sent = 0
 

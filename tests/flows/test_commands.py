@@ -37,7 +37,9 @@ def test_quicksave_best_model_and_stop(local_services: Services, tmp_path: Path)
     ):
         with role("learner", tmp_path / "learner.log", *learner_words) as learner:
             watcher.wait(lambda: watcher.version >= 3, "version 3")
-            saved = Path(order(watcher.settings, watcher.topics, "quicksave", {"note": "n"}, id="once").detail)
+            saved = Path(
+                order(watcher.settings, watcher.topics, "quicksave", {"note": "n"}, id="once", timeout=90.0).detail
+            )
             assert saved.parent == folder.manual_save.resolve()
             assert load_checkpoint(saved).state["note"] == "n"
             wait_until(lambda: kept_best(folder.best_model) is not None, "the best model", 60.0)

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 from pipeline.broker import Record
 from pipeline.errors import RecoveryError
 from pipeline.experience import Version
+from pipeline.learner import DQNTrainingNode
+from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import checkpoint_name
 from pipeline.learner.fold import Fold
 from pipeline.learner.following import Computed, follow, read_journal
@@ -198,6 +200,54 @@ def test_recovery_without_a_checkpoint_begins_at_the_beginning(tmp_path: Path):
     other = node_in(tmp_path)
     recovered = recover(other, lineage, other.folder, log.at, lambda record: {})
     assert (recovered.trouble, recovered.began_at, recovered.versions) == ("", None, len(lineage))
+
+
+class Waiting:
+    """Takes the place of the ingest thread."""
+
+    def __init__(self, node: DQNTrainingNode, records: list[Record]) -> None:
+        self.arrivals = [node.examiner().examine(record) for record in records]
+
+    def take(self, timeout: float) -> Arrival | None:
+        return self.arrivals.pop(0) if self.arrivals else None
+
+
+def test_a_learner_told_to_stop_while_updates_are_due_leaves_them_to_the_next(tmp_path: Path, monkeypatch):
+    """No record is applied before the updates that were due; what comes later is what would have come anyway."""
+    order = [0] * 40
+    undisturbed, log = live(tmp_path / "undisturbed", order)
+    node = node_in(tmp_path / "stopped")
+    node.positions = {0: 0}
+    node.journal.begin(node.positions)
+    node.publish()
+    records = interleaved(node, order)
+    train = node.train
+
+    def train_and_stop() -> bool:
+        cut = train()
+        if node.updates == 21:
+            node.shutdown()
+        return cut
+
+    monkeypatch.setattr(node, "train", train_and_stop)
+    ingest = Waiting(node, records)
+    while not node._ended():
+        node._turn(ingest)  # type: ignore[arg-type]
+    assert node.updates == 21
+    assert node.train_due()
+    assert node.parent is not None
+    node.checkpoint(node.folder.checkpoints / checkpoint_name(node.parent, node.accounting.offsets_advanced))
+    lineage = lineage_of(node)
+    successor = node_in(tmp_path / "stopped")
+    assert recover(successor, lineage, successor.folder, log.at, lambda record: {}).trouble == ""
+    lead(successor, 2)
+    rest = Waiting(successor, records[successor.positions[0] :])
+    while rest.arrivals or successor.train_due():
+        successor._turn(rest)  # type: ignore[arg-type]
+    expected = [(v.number, v.sha256) for v in published(undisturbed)]
+    whole = lineage_of(node, successor)
+    assert [(v.number, v.sha256) for v in whole.versions] == expected
+    assert verdicts(node_in(tmp_path / "stopped"), whole, log) == [True] * len(whole)
 
 
 def test_what_retention_took_is_said_and_not_fatal_unless_asked(tmp_path: Path):

@@ -262,7 +262,7 @@ def test_a_last_record_of_another_length_is_noticed() -> None:
     log.records[0][3] = Record(record.topic, 0, 3, 0, None, encode_chunk(chunk(0, 9, 2), LAYOUT), None)
     _, result = learner.restarted(MemorySource(log))
     assert (result.lost, result.exact) == (0, False)
-    assert "ends at row 12, the checkpoint's at row 13" in result.trouble
+    assert "the buffer ends at row 21, the checkpoint's at row 22" in result.trouble
 
 
 def test_a_buffer_of_another_size_is_filled_but_not_the_same() -> None:

@@ -57,8 +57,15 @@ def recorded(local_services: Services, tmp_path_factory: pytest.TempPathFactory)
     common = [*overrides(local_services, RUN, folder / "saves"), *SMALL, "kafka.timeout_s=60"]
     watcher = Watcher(local_services, RUN)
 
-    def in_epoch(epoch: int, number: int) -> bool:
-        return watcher.learner is not None and watcher.learner.version_epoch == epoch and watcher.version >= number
+    def go_on(epoch: int, more: int) -> None:
+        """Wait for so many more versions than the last learner announced."""
+        newest = read_lineage(watcher.settings, watcher.topics, 30.0).number
+
+        def there() -> bool:
+            beat = watcher.learner
+            return beat is not None and beat.version_epoch == epoch and beat.version_number >= newest + more
+
+        watcher.wait(there, f"{more} versions of epoch {epoch}", timeout=150.0)
 
     with role("client", folder / "a.log", *common, "client.actor=a"):
         with (
@@ -74,11 +81,10 @@ def recorded(local_services: Services, tmp_path_factory: pytest.TempPathFactory)
             role("learner", folder / "two.log", *common),
             role("client", folder / "c.log", *common, "client.actor=c"),
         ):
-            before = watcher.version
-            watcher.wait(lambda: in_epoch(2, before + 8) and "c" in watcher.actors, "versions go on with c")
+            go_on(epoch=2, more=8)
+            watcher.wait(lambda: "c" in watcher.actors, "c is heard of")
         with role("learner", folder / "three.log", *common) as last:
-            before = watcher.version
-            watcher.wait(lambda: in_epoch(3, before + 4), "and in a third epoch")
+            go_on(epoch=3, more=4)
     assert last.returncode == 0, (folder / "three.log").read_text()
     lineage = read_lineage(watcher.settings, watcher.topics, 30.0)
     yield Recorded(local_services, folder / "saves", watcher, lineage)

@@ -123,7 +123,7 @@ def test_a_journal_that_cannot_be_read_is_said():
             DeadLetter(
                 RUN, "rl.made.samples", 2, 14, 0, "not-finite", "NaN", "mallory", "cd" * 32, b"\xc3\x01<b>"
             ).encode(),
-            "samples[2]@14 of eve: not-finite: NaN; sha256 cdcdcdcdcdcd, begins b'\\xc3\\x01<b>'",
+            "samples[2]@14 of mallory: not-finite: NaN; sha256 cdcdcdcdcdcd, begins b'\\xc3\\x01<b>'",
         ),
     ],
 )

@@ -80,7 +80,7 @@ class Run:
         self.config: PipelineConfig = load_config([*self.common, *self.settings])
         self.topics = Topics(namespace, name)
         self.broker = connect(self.config).broker
-        self._started = 0
+        self.started = 0
 
     @property
     def ledger(self) -> Path:
@@ -94,7 +94,7 @@ class Run:
 
     def start(self, die_at: str = "", *settings: str) -> BaseProcess:
         """Start a learner that will die at this point, or go on."""
-        self._started += 1
+        self.started += 1
         overrides = [*self.common, *self.settings, *settings]
         process = _FORKSERVER.Process(
             target=learner_under_test.run_learner,
@@ -107,7 +107,7 @@ class Run:
     @property
     def log(self) -> Path:
         """Of the learner that was started last."""
-        return self.folder / f"learner-{self._started}.log"
+        return self.folder / f"learner-{self.started}.log"
 
     @contextmanager
     def learner(self, *settings: str) -> Iterator[BaseProcess]:

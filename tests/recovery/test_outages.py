@@ -11,6 +11,7 @@ from tests.recovery.runs import Run, soak
 from tests.recovery.test_live import CLIENT, SETTINGS
 from tests.waiting import wait_until
 
+KILLS, PAUSES = soak(20, 2), soak(5, 1)
 DELIVERY_MS = 2000
 
 
@@ -39,11 +40,11 @@ def test_broker_killed_and_paused_while_actors_produce(own_local_services: Servi
         run.learner() as learner,
     ):
         goes_on("the run begins")
-        for time in range(soak(20, 2)):
+        for time in range(KILLS):
             kafka.kill()
             kafka.start()
             goes_on(f"after kill {time}")
-        for time in range(soak(5, 1)):
+        for time in range(PAUSES):
             before = sent_again(ledgers)
             kafka.pause()
             wait_until(lambda before=before: sent_again(ledgers) > before + 1, "deliveries time out", 60.0)
@@ -57,3 +58,4 @@ def test_broker_killed_and_paused_while_actors_produce(own_local_services: Servi
     watcher.close()
     chunks, twice = run.check(*ledgers)
     assert chunks > 50 and twice > 0
+    print(f"{KILLS} kills, {PAUSES} pauses: {chunks} acknowledged chunks, {twice} duplicates: none lost, none twice")

@@ -47,3 +47,4 @@ def test_killed_at_every_named_point(undisturbed: Run, local_services: Services,
     assert run.sequence() == undisturbed.sequence()
     ours, theirs = read_learner(run.ledger), read_learner(undisturbed.ledger)
     assert [(each.offset, each.verdict) for each in ours] == [(each.offset, each.verdict) for each in theirs]
+    print(f"{run.started} learners: {len(run.sequence())} versions, {len(ours)} verdicts, all as undisturbed")

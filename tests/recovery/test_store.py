@@ -7,7 +7,7 @@ import pytest
 from pipeline.connect import connect
 from pipeline.services import Services
 from pipeline.weights import ObjectStore
-from tests.recovery.recorded import SETTINGS, record
+from tests.recovery.recorded import ANY_VERSION, SETTINGS, record
 from tests.recovery.runs import Run, soak
 from tests.waiting import wait_until
 
@@ -17,7 +17,7 @@ KILLS = soak(20, 3)
 @pytest.mark.timeout(soak(1800, 300))
 def test_store_killed_in_mid_upload(own_local_services: Services, tmp_path: Path):
     """The learner outlives it, and each announced version has the announced bytes."""
-    # Large weights, so that an upload takes a while.
+    # Large weights, so that an upload takes a while; many updates, so that the log lasts.
     run = Run(
         own_local_services,
         "store",
@@ -25,12 +25,13 @@ def test_store_killed_in_mid_upload(own_local_services: Services, tmp_path: Path
         *SETTINGS,
         "algorithm.hidden=[1024,2048]",
         "algorithm.batch_size=1",
-        "algorithm.updates_per_version=2",
+        "algorithm.transitions_per_update=1",
+        "algorithm.updates_per_version=5",
         "cleanup.by_learner=false",
         "learner.checkpoint_every=0",
-        "learner.version_window=1000000",
+        f"learner.version_window={ANY_VERSION}",
     )
-    record(run.config, 50 * KILLS, tmp_path / "actors.ledger")
+    record(run.config, 100 * KILLS, tmp_path / "actors.ledger")
     minio = own_local_services.minio
     with run.learner() as learner:
         for _ in range(KILLS):
@@ -46,3 +47,4 @@ def test_store_killed_in_mid_upload(own_local_services: Services, tmp_path: Path
     assert len(versions) > KILLS
     for version in versions:
         store.get(version.key, version.size, version.sha256)
+    print(f"{KILLS} kills: {len(versions)} announced versions, all of them can be fetched")

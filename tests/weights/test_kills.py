@@ -16,7 +16,9 @@ from pipeline.wire import ModelVersionRecord
 from tests.waiting import wait_until
 from tests.weights.made import version
 
-KILLS = 20 if os.environ.get("SOAK") else 2
+SOAK = os.environ.get("SOAK", "") not in ("", "0")
+KILLS = 20 if SOAK else 2
+pytestmark = pytest.mark.timeout(1800 if SOAK else 400)
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +56,11 @@ def weights(number: int) -> dict[str, np.ndarray]:
 
 
 def publish_through(
-    settings: BrokerSettings, topics: Topics, store: ObjectStore, kill: Callable[[int], None], tensors: Callable
+    settings: BrokerSettings,
+    topics: Topics,
+    store: ObjectStore,
+    kill: Callable[[int], None],
+    tensors: Callable[[int], dict[str, np.ndarray]],
 ) -> tuple[list[ModelVersionRecord], int]:
     """Publish while ``kill`` is called time and again; what was published, and how many tries failed."""
     published: list[ModelVersionRecord] = []
@@ -119,7 +125,9 @@ def test_a_broker_killed_while_versions_are_announced(
         shaken.kafka.kill()
         shaken.kafka.start()
 
-    small: Callable = lambda number: {"w": np.full(3, number, np.float32)}  # noqa: E731
+    def small(number: int) -> dict[str, np.ndarray]:
+        return {"w": np.full(3, number, np.float32)}
+
     published, failures = publish_through(settings, topics, store, kill, small)
     lineage = read_lineage(settings, topics)
     # Nothing is lost, and what an open outcome made to be announced again counts once.
