@@ -80,7 +80,7 @@ class OrderedReader:
                 source.position = offset + 1
                 self.lost += skipped
                 yield record, skipped
-            if ahead or not source.fetch(next_offset):
+            if source.position < next_offset and (ahead or not source.fetch(next_offset)):
                 self.missing = next_offset - source.position
                 self.lost += self.missing
                 source.position = next_offset

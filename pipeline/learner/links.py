@@ -4,6 +4,7 @@ Opened in the order that makes it safe: topics and bucket; fence older learners;
 which nobody else can write to any more; claim the next epoch there.
 """
 
+import json
 import logging
 import platform
 import time
@@ -20,9 +21,9 @@ from pipeline.broker import (
     ensure_topics,
     topic_id,
 )
-from pipeline.config import PipelineConfig
+from pipeline.config import PipelineConfig, to_dict
 from pipeline.connect import Connection, connect
-from pipeline.errors import FencedError, InvalidRecordError, TopicReplacedError
+from pipeline.errors import FencedError, InvalidRecordError, LearnerError, TopicReplacedError
 from pipeline.weights import Lineage, ObjectStore, Publisher, read_lineage
 from pipeline.wire import COMMANDS, ModelVersionRecord
 
@@ -123,6 +124,7 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
 
     Raises:
         TopicReplacedError: the samples topic is not the one that the run was made of.
+        LearnerError: a newer release has written to the run.
         FencedError: another learner claimed the run at the same moment.
         BrokerError, StoreError: a service is missing or refuses; see the message.
     """
@@ -144,9 +146,14 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
         stack.callback(announcer.close)
         announcer.init_transactions(kafka.timeout_s)
         lineage = read_lineage(connection.broker, topics, kafka.timeout_s)
+        if lineage.newer:
+            raise LearnerError(
+                f"{topics.versions} at {connection.broker.address} holds {lineage.newer} records of a newer release: go on "
+                "with that one; this one would take the run for another than it is."
+            )
         samples_id = topic_id(connection.broker, topics.samples, kafka.timeout_s)
         _check_topic(connection, topics, lineage, samples_id, kafka.timeout_s)
-        claim = _claim(run, lineage, samples_id)
+        claim = _claim(config, run, lineage, samples_id)
         where = announcer.send_and_wait(topics.versions, claim.encode(), key=run, timeout=kafka.timeout_s)
         lineage.note(claim)
         watched = LogReader(
@@ -172,7 +179,7 @@ def this_platform() -> str:
     return f"{platform.machine()} {platform.system()}, Python {platform.python_version()}, {libraries}"
 
 
-def _claim(run: str, lineage: Lineage, samples_id: str) -> ModelVersionRecord:
+def _claim(config: PipelineConfig, run: str, lineage: Lineage, samples_id: str) -> ModelVersionRecord:
     return ModelVersionRecord(
         run=run,
         epoch=max(0, lineage.epoch) + 1,
@@ -184,6 +191,7 @@ def _claim(run: str, lineage: Lineage, samples_id: str) -> ModelVersionRecord:
         kind="claim",
         platform=this_platform(),
         samples_id=samples_id,
+        config_json=json.dumps(to_dict(config)),
     )
 
 

@@ -25,6 +25,7 @@ from pipeline.experience import Version, new_session
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
 from pipeline.learner.dead_letters import DeadLetters
+from pipeline.learner.decisive import changed_settings
 from pipeline.learner.fold import Fold
 from pipeline.learner.ingest import Ingest
 from pipeline.learner.links import Links, open_links
@@ -427,8 +428,9 @@ class TrainingNode(Fold):
         if links.lineage.newest is None:
             self._begin(links)
         else:
-            recovered = recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors)
-            self._go_on(recovered)
+            before = links.lineage.claims.get(links.lineage.versions[-1].epoch)
+            changed = changed_settings(before.config_json if before is not None else "", self.config)
+            self._go_on(recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors), changed)
         self.enter(links.epoch)
 
     def _begin(self, links: Links) -> None:
@@ -441,15 +443,19 @@ class TrainingNode(Fold):
         self.journal.begin(self.positions, origin=origin)
         self.forget_ledger()
 
-    def _go_on(self, recovered: Recovered) -> None:
-        # Not at a version that the journal leads over: the next recovery needs a checkpoint behind it.
-        self._checkpoint_next = bool(recovered.trouble)
+    def _go_on(self, recovered: Recovered, changed: str) -> None:
+        broken, origin = "; ".join(filter(None, (recovered.trouble, changed))), ("", "")
+        if changed:
+            log.warning("Run %s goes on with other settings than before: %s.", self.run_name, changed)
         if self._origin is not None:
             origin = start_from(self, self._origin, self.folder)
-            self.journal.begin(self.positions, origin=origin, broken=f"it was made of the loaded {origin[0]}")
-            self._checkpoint_next = True
+            broken = f"it was made of the loaded {origin[0]}"
         elif self.config.learner.load:
             log.info("learner.load is passed over: run %s has versions and goes on with its own.", self.run_name)
+        if broken:
+            # The journal does not lead over the next version: recovery needs a checkpoint behind it.
+            self.journal.begin(self.positions, origin=origin, broken=broken)
+            self._checkpoint_next = True
 
     def _fetch_tensors(self, record: ModelVersionRecord) -> dict[str, NDArray[Any]]:
         return unpack(self.fetch(record))

@@ -82,14 +82,14 @@ class Verifier:
 
     Attributes:
         lineage: of the run.
-        new_fold: makes a fold in its initial state, with the run's settings.
+        new_fold: makes a fold in its initial state, with the settings of an epoch.
         open_samples: opens the samples at these positions; commands are passed over.
         folder: of the run, with its checkpoints.
         held: what the samples' partitions hold.
     """
 
     lineage: Lineage
-    new_fold: Callable[[], Fold]
+    new_fold: Callable[[int], Fold]
     open_samples: Callable[[Positions], OrderedReader]
     folder: RunFolder
     held: Mapping[int, Extent]
@@ -165,31 +165,31 @@ class Verifier:
         Returns:
             The fold, if there is any, and why none from which all of them follow.
         """
-        first, last = stretch[0].number, stretch[-1].number
+        first, last, epoch = stretch[0].number, stretch[-1].number, stretch[0].epoch
         breaks = [r.number for r in self.lineage.versions if r.number <= first and read_journal(r).broken]
         earliest = breaks[-1] if breaks else -1
         found = [s for s in saved_checkpoints(self.folder.checkpoints) if earliest <= s.version.number < last]
         before = [saved for saved in found if saved.version.number < first]
         why = f"there is no checkpoint of an earlier version in {self.folder.checkpoints}"
         for saved in before:
-            fold, trouble = self._at_checkpoint(saved)
+            fold, trouble = self._at_checkpoint(saved, epoch)
             if fold is not None:
                 return fold, ""
             why = f"checkpoint {saved.path.name} cannot be used: {trouble}"
         if earliest < 0:
-            fold, trouble = self._at_beginning()
+            fold, trouble = self._at_beginning(epoch)
             if fold is not None:
                 return fold, ""
             why = f"{why}, and {trouble}"
         for saved in reversed(found[: len(found) - len(before)]):
-            fold, _ = self._at_checkpoint(saved)
+            fold, _ = self._at_checkpoint(saved, epoch)
             if fold is not None:
                 return fold, why
         return None, why
 
-    def _at_beginning(self) -> tuple[Fold | None, str]:
+    def _at_beginning(self, epoch: int) -> tuple[Fold | None, str]:
         first = self.lineage.versions[0]
-        fold = self.new_fold()
+        fold = self.new_fold(epoch)
         try:
             begin(fold, first, self.folder)
         except RecoveryError as error:
@@ -199,8 +199,8 @@ class Verifier:
             return None, f"the log no longer holds the run's beginning ({gone:,} records are gone)"
         return fold, ""
 
-    def _at_checkpoint(self, saved: Saved) -> tuple[Fold | None, str]:
-        fold = self.new_fold()
+    def _at_checkpoint(self, saved: Saved, epoch: int) -> tuple[Fold | None, str]:
+        fold = self.new_fold(epoch)
         try:
             snapshot = load_checkpoint(saved.path)
             # What was done after its version is in no journal, unless that was the newest: no use here.

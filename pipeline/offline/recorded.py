@@ -9,6 +9,7 @@ from pipeline.config import PipelineConfig, from_dict
 from pipeline.connect import Connection, connect
 from pipeline.errors import ConfigError, ReplayError, RunNotFoundError, SpaceError
 from pipeline.experience import Layout
+from pipeline.weights import Lineage
 from pipeline.wire import Limits, RunManifest
 
 
@@ -67,6 +68,22 @@ class RecordedRun:
         except (ConfigError, ValueError) as error:
             raise ReplayError(
                 f"The configuration in the manifest of run {self.name} cannot be read: {error}"
+            ) from error
+
+    def config_of(self, lineage: Lineage, epoch: int) -> PipelineConfig:
+        """The configuration that the learner of an epoch ran with, as its claim says.
+
+        Raises:
+            ReplayError: this version of the package does not understand it.
+        """
+        claim = lineage.claims.get(epoch)
+        if claim is None or not claim.config_json:
+            return self.config
+        try:
+            return from_dict(json.loads(claim.config_json))
+        except (ConfigError, ValueError) as error:
+            raise ReplayError(
+                f"The configuration in the claim of epoch {epoch} of run {self.name} cannot be read: {error}"
             ) from error
 
     @cached_property

@@ -30,7 +30,7 @@ def verify(config: PipelineConfig) -> int:
     wanted = announced(lineage, selection.versions)
     verifier = Verifier(
         lineage=lineage,
-        new_fold=lambda: fold_of(run),
+        new_fold=lambda epoch: fold_of(run, lineage, epoch),
         open_samples=lambda positions: ordered(run, positions),
         folder=RunFolder(config.saves, run.name),
         held=extents(run.broker, run.samples, run.timeout),
@@ -42,9 +42,9 @@ def verify(config: PipelineConfig) -> int:
     return 0 if all(isinstance(finding, Identical) for finding in findings) else 1
 
 
-def fold_of(run: RecordedRun) -> Fold:
-    """The run's fold in its initial state, with nothing of the live learner's surroundings."""
-    config = run.config
+def fold_of(run: RecordedRun, lineage: Lineage, epoch: int) -> Fold:
+    """The run's fold in its initial state, with the settings of an epoch's learner and nothing of its surroundings."""
+    config = run.config_of(lineage, epoch)
     learner = dataclasses.replace(config.learner, metrics_port=0, ledger="", load="")
     return DQNTrainingNode(dataclasses.replace(config, run=run.name, saves=run.asked.saves, learner=learner))
 

@@ -4,7 +4,7 @@ import logging
 from collections.abc import Callable
 
 from pipeline.broker import BrokerSettings, LogReader, Topics
-from pipeline.errors import InvalidRecordError
+from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Version
 from pipeline.wire import Journal, ModelVersionRecord
 
@@ -40,6 +40,8 @@ class Lineage:
         """Records that came too late, from a replaced learner."""
         self.repeated = 0
         """Announcements and claims that said nothing new."""
+        self.newer = 0
+        """Records of a schema that only a newer release knows."""
         self._index: dict[int, int] = {}
         self._positions: list[dict[int, int]] = []
 
@@ -153,6 +155,7 @@ def read_lineage(
                 try:
                     lineage.note(ModelVersionRecord.decode(record.value))
                 except InvalidRecordError as exc:
+                    lineage.newer += exc.reason is RejectReason.UNKNOWN_SCHEMA
                     logger.warning("%s@%d is no version: %s", record.topic, record.offset, exc)
             if progress is not None:
                 progress(min(end, reader.positions()[place]), end)

@@ -80,6 +80,7 @@ class ModelVersionRecord(WireRecord):
         note: free text, such as why it was saved.
         platform: in a claim, device and library versions that the epoch is computed with.
         samples_id: in a claim, Kafka's id of the samples topic; empty where the broker has none.
+        config_json: in a claim, the configuration that the epoch is computed with, secrets left out.
     """
 
     SCHEMA: ClassVar[str] = "model_version"
@@ -98,6 +99,7 @@ class ModelVersionRecord(WireRecord):
     note: str = ""
     platform: str = ""
     samples_id: str = ""
+    config_json: str = ""
 
     @property
     def version(self) -> Version:

@@ -45,7 +45,7 @@ class Recording:
         save_checkpoint(node.folder.checkpoints / name, node.snapshot())
 
     def verifier(self) -> Verifier:
-        def new_fold() -> DQNTrainingNode:
+        def new_fold(epoch: int) -> DQNTrainingNode:
             fold = node_in(self.folder, *self.overrides)
             fold.enter(0)
             return fold
