@@ -93,6 +93,9 @@ class TrainingNode(Fold):
             log.info("Run %s: version %s is out; waiting for samples.", self.run_name, self.parent)
             while not self._ended():
                 self._turn(ingest)
+            # Whoever ordered the end waits for its outcome.
+            self._heartbeat_due = 0.0
+            self._beat()
 
     def shutdown(self, _: Any = None) -> None:
         """End :meth:`run` after the record in hand. The run stays open: a learner may go on with it."""
