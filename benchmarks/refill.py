@@ -109,7 +109,7 @@ def _checkpoints(folder: Path, transitions: int) -> DQNTrainingNode:
         node.insert(headers, chunk, record)
     node.cut(VERSION, node.weights())
     steps = np.array([_seconds(node.train_step) for _ in range(CHECKPOINTS)])
-    writer = CheckpointWriter(folder / f"checkpoints-{transitions}", 2, lambda: CHECKPOINTS)
+    writer = CheckpointWriter(folder / f"checkpoints-{transitions}", 2, lambda version: True)
     held, added = np.empty(CHECKPOINTS), np.empty(CHECKPOINTS)
     for index in range(CHECKPOINTS):
         begun = time.perf_counter()

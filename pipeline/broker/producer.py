@@ -382,10 +382,12 @@ class Producer:
         except KafkaException as exc:
             raise self._explained(exc, "serving the producer") from exc
         except SystemError as exc:
-            # A callback met the exception that confluent_kafka had set a moment before.
-            if not isinstance(exc.__cause__, KafkaException):
-                raise
-            raise self._explained(exc.__cause__, "serving the producer") from exc.__cause__
+            # A callback met the exception that confluent_kafka had set a moment before, and may have swallowed it.
+            if isinstance(exc.__cause__, KafkaException):
+                raise self._explained(exc.__cause__, "serving the producer") from exc.__cause__
+            if self._error is not None:
+                raise self._error from exc
+            raise
 
     def _serve_quietly(self) -> None:
         with suppress(BrokerError):

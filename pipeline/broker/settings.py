@@ -43,6 +43,8 @@ CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "fetch.wait.max.ms": 25,
     "fetch.error.backoff.ms": 100,
     "queued.max.messages.kbytes": 32 * 1024,
+    # How long a partition rests once that is full: librdkafka's second would stall whoever empties it sooner.
+    "fetch.queue.backoff.ms": 10,
     "group.id": "pipeline",
 }
 

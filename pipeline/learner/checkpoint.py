@@ -120,13 +120,17 @@ class CheckpointWriter:
     Args:
         folder: of all checkpoints of the run.
         keep: how many of the newest that recovery can use stay, at least 2.
-        announced: gives the newest announced version's number; checkpoints of later versions are of no use yet, and
-            stay besides.
+        announced: whether a version was announced; False: another epoch's was, under its number; None: none yet.
+            Checkpoints of versions that may still be announced are of no use yet, and stay besides.
         on_saved: told after each, in the writing thread.
     """
 
     def __init__(
-        self, folder: Path, keep: int, announced: Callable[[], int], on_saved: Callable[[], None] | None = None
+        self,
+        folder: Path,
+        keep: int,
+        announced: Callable[[Version], bool | None],
+        on_saved: Callable[[], None] | None = None,
     ) -> None:
         self._folder = folder
         self._keep = max(2, keep)
@@ -163,9 +167,11 @@ class CheckpointWriter:
                 log.error("Checkpoint %s could not be written to %s: %s", name, self._folder, error)
 
     def _prune(self) -> None:
-        announced = self._announced()
-        usable = [saved for saved in saved_checkpoints(self._folder) if saved.version.number <= announced]
-        for saved in usable[self._keep :]:
+        found = [(saved, self._announced(saved.version)) for saved in saved_checkpoints(self._folder)]
+        usable = [saved for saved, announced in found if announced]
+        # Killed learners leave checkpoints of versions that nobody saw: they must not count among those kept.
+        useless = [saved for saved, announced in found if announced is False]
+        for saved in [*usable[self._keep :], *useless]:
             shutil.rmtree(saved.path, ignore_errors=True)
         own = f".{os.getpid()}.tmp"
         for path in self._folder.glob("*.tmp"):

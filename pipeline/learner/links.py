@@ -148,8 +148,8 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
         lineage = read_lineage(connection.broker, topics, kafka.timeout_s)
         if lineage.newer:
             raise LearnerError(
-                f"{topics.versions} at {connection.broker.address} holds {lineage.newer} records of a newer release: go "
-                "on with that one; this one would take the run for another than it is."
+                f"{topics.versions} at {connection.broker.address} holds {lineage.newer} records of a newer release: "
+                "go on with that one; this one would take the run for another than it is."
             )
         samples_id = topic_id(connection.broker, topics.samples, kafka.timeout_s)
         _check_topic(connection, topics, lineage, samples_id, kafka.timeout_s)

@@ -197,6 +197,10 @@ class TrainingNode(Fold):
         record = _open(self._links).lineage.find(version.number)
         return record if record is not None and record.version == version else None
 
+    def _was_announced(self, version: Version) -> bool | None:
+        record = _open(self._links).lineage.find(version.number)
+        return None if record is None else record.version == version
+
     def fetch(self, record: ModelVersionRecord) -> bytes:
         """An announced version's object, its size and sha256 checked.
 
@@ -405,7 +409,7 @@ class TrainingNode(Fold):
             self._checkpoints = CheckpointWriter(
                 self.folder.checkpoints,
                 config.learner.keep_checkpoints,
-                announced=lambda: links.lineage.number,
+                announced=self._was_announced,
                 on_saved=self._clean_up,
             )
             stack.callback(self._checkpoints.close)

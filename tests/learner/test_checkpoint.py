@@ -70,7 +70,7 @@ def test_the_writer_keeps_the_newest_and_clears_up_after_the_killed(tmp_path: Pa
     """Of those that recovery can use; others stay besides."""
     saved: list[int] = []
     (tmp_path / ".left.1.tmp").mkdir()
-    writer = CheckpointWriter(tmp_path, 2, lambda: 3, lambda: saved.append(len(saved)))
+    writer = CheckpointWriter(tmp_path, 2, announced, lambda: saved.append(len(saved)))
     for number in range(5):
         writer.submit(checkpoint_name(Version(1 + number // 3, number), 10 * number), snapshot(number))
     writer.close()
@@ -84,7 +84,7 @@ def test_a_full_disk_does_not_end_the_training(tmp_path: Path, caplog: pytest.Lo
     """It is said, and the next one is tried."""
     blocked = tmp_path / "checkpoints"
     blocked.write_text("a file where the folder should be")
-    writer = CheckpointWriter(blocked, 2, lambda: 1)
+    writer = CheckpointWriter(blocked, 2, lambda version: True)
     writer.submit(checkpoint_name(Version(1, 1), 1), snapshot(1))
     writer.close()
     assert "could not be written" in caplog.text

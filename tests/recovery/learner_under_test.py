@@ -19,10 +19,10 @@ from pipeline.learner.ledger import LearnerLedger
 from pipeline.weights import ObjectStore
 
 
-def _in_checkpoints(path: Any) -> bool:
-    """Whether a path, or an open file, is a checkpoint's or part of one."""
+def _of_checkpoint(path: Any) -> bool:
+    """Whether a path, or an open file, is a checkpoint or part of one."""
     name = os.readlink(f"/proc/self/fd/{path}") if isinstance(path, int) else str(path)
-    return "checkpoints" in Path(name).parts
+    return not {"checkpoints", "manual_save"}.isdisjoint(Path(name).parts)
 
 
 def _to_versions(producer: Any, topic: str, *rest: Any, **named: Any) -> bool:
@@ -36,8 +36,8 @@ def _always(*arguments: Any, **named: Any) -> bool:
 POINTS: dict[str, tuple[list[tuple[Any, str]], Callable[..., bool]]] = {
     "insert": ([(DQNTrainingNode, "insert")], _always),
     "train": ([(DQNTrainingNode, "train_step")], _always),
-    "fsync": ([(os, "fsync")], _in_checkpoints),
-    "rename": ([(os, "rename"), (os, "replace")], lambda old, new: _in_checkpoints(old)),
+    "fsync": ([(os, "fsync")], _of_checkpoint),
+    "rename": ([(os, "rename"), (os, "replace")], lambda old, new: _of_checkpoint(old)),
     "put": ([(ObjectStore, "put_once")], _always),
     "stat": ([(ObjectStore, "stat")], _always),
     "announce": ([(Producer, "send_and_wait")], _to_versions),

@@ -143,13 +143,15 @@ class Run:
         assert process.exitcode in (0, -signal.SIGKILL), self.log.read_text()
         return process.exitcode != 0
 
-    def ends(self, timeout: float) -> None:
-        """Start a learner and wait until it ends by itself."""
-        process = self.start()
+    def ends(self, timeout: float, *settings: str, status: int = 0) -> str:
+        """Start a learner and wait until it ends by itself; what it said."""
+        process = self.start("", *settings)
         process.join(timeout)
         process.kill()
         process.join()
-        assert process.exitcode == 0, self.log.read_text()
+        said = self.log.read_text()
+        assert process.exitcode == status, said
+        return said
 
     def passes(self, process: BaseProcess, point: str) -> int:
         """How often a learner that runs has passed a traced point."""

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from pipeline.learner.checkpoint import saved_checkpoints
+from pipeline.learner.run_folder import RunFolder
 from pipeline.services import Services
 from tests.recovery.checker import read_learner
 from tests.recovery.recorded import SETTINGS, record
@@ -26,6 +28,12 @@ def to_the_end(run: Run) -> None:
     assert chunks > 0.9 * CHUNKS and twice > 0
 
 
+def flip_a_bit(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 16
+    path.write_bytes(data)
+
+
 @pytest.fixture(scope="module")
 def undisturbed(local_services: Services, tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = recorded(local_services, tmp_path_factory.mktemp("undisturbed"), "undisturbed")
@@ -36,10 +44,14 @@ def undisturbed(local_services: Services, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.timeout(soak(3600, 600))
 def test_killed_at_every_named_point(undisturbed: Run, local_services: Services, tmp_path: Path):
-    """The sequence of (number, sha256) is the undisturbed run's, and so is each record's verdict."""
+    """And with checkpoints damaged, and killed at random moments: the sequence of (number, sha256) is the undisturbed run's, and so is each record's verdict."""
     run = recorded(local_services, tmp_path, "killed")
     for point in POINTS:
         run.dies(point)
+    for name in ("tensors.safetensors", "state.json", "manifest.json"):
+        flip_a_bit(saved_checkpoints(RunFolder(run.config.saves, run.name).checkpoints)[0].path / name)
+        run.dies("announce.after:2")
+        assert "cannot be used, the one before is" in run.log.read_text()
     for seconds in moments(1, soak(50, 3), 3.0):
         if not run.dies_in(seconds):
             break

@@ -61,3 +61,28 @@ def test_the_one_that_was_paused_publishes_nothing(local_services: Services, tmp
     numbers = [version.number for version in run.lineage().versions]
     assert numbers == list(range(len(numbers)))
     print(f"{ROUNDS} rounds: {len(accepted)} versions accepted by a client, none of a fenced learner")
+
+
+@pytest.mark.timeout(240)
+def test_of_two_started_at_once_one_goes_on(local_services: Services, tmp_path: Path):
+    """The other one stops with a sentence, whichever it is, and the run has one line of versions."""
+    run = Run(local_services, "at-once", tmp_path, *SETTINGS, f"learner.version_window={ANY_VERSION}", namespace="two")
+    record(run.config, 200, tmp_path / "actors.ledger")
+    started: list[tuple[BaseProcess, Path]] = []
+    try:
+        for index in range(2):
+            process = run.start("", f"learner.ledger={tmp_path / f'ledger-{index}'}")
+            started.append((process, run.log))
+        wait_until(lambda: not all(process.is_alive() for process, _ in started), "one of them stops", 60.0)
+        (stopped, log), (goes_on, other) = sorted(started, key=lambda each: each[0].is_alive())
+        assert stopped.exitcode == 1 and "taken" in log.read_text().splitlines()[-1], log.read_text()
+        run.wait_passed(goes_on, "announce.after", 5)
+        goes_on.terminate()
+        goes_on.join(60)
+        assert goes_on.exitcode == 0, other.read_text()
+    finally:
+        for process, _ in started:
+            process.kill()
+            process.join()
+    numbers = [version.number for version in run.lineage().versions]
+    assert numbers == list(range(len(numbers)))
