@@ -22,6 +22,7 @@ from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.experience import Version, new_session
+from pipeline.files import remove_leftovers
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
 from pipeline.learner.dead_letters import DeadLetters
@@ -403,6 +404,8 @@ class TrainingNode(Fold):
             links = self._links = stack.enter_context(open_links(config, self.run_name))
             self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)
             self._commands_end = links.commands_end()
+            for folder in (self.folder.checkpoints, self.folder.manual_save):
+                remove_leftovers(folder)
             self._come_back(links)
             self._announce_run("running")
             self.folder.save_config(config)

@@ -33,7 +33,14 @@ def test_broker_killed_and_paused_while_actors_produce(own_local_services: Servi
         accepted, version = watcher.accepted, watcher.version
         watcher.wait(lambda: watcher.accepted > accepted and watcher.version > version, what, 120.0)
 
-    common = [*run.common, *CLIENT, f"+kafka.producer.message.timeout.ms={DELIVERY_MS}"]
+    common = [
+        *run.common,
+        *CLIENT,
+        f"+kafka.producer.message.timeout.ms={DELIVERY_MS}",
+        # A full queue holds the actors back, so that there are not only stale samples after an outage.
+        "client.queue_policy=block",
+        "client.queue_bytes=200000",
+    ]
     with (
         role("client", tmp_path / "a.log", *common, "client.actor=a", f"client.ledger={ledgers[0]}") as a,
         role("client", tmp_path / "b.log", *common, "client.actor=b", f"client.ledger={ledgers[1]}") as b,
