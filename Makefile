@@ -39,7 +39,7 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local
-	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP tests/flows/test_outage.py tests/broker/test_transactions.py \
+	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/broker/test_transactions.py \
 		tests/weights/test_kills.py tests/recovery $(ARGS)
 
 check: $(STAMP)

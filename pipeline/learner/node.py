@@ -65,6 +65,7 @@ class TrainingNode(Fold):
         self._checkpoints: CheckpointWriter | None = None
         self._dead_letters: DeadLetters | None = None
         self._origin: Path | None = None
+        self._beginning: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
         self._checkpoint_next = False
         self._session = new_session()
         self._heartbeats = 0
@@ -123,6 +124,7 @@ class TrainingNode(Fold):
         Raises:
             CheckpointError: it is missing, damaged, or of another network.
         """
+        self._beginning = self._beginning or self.state()
         start_from(self, path, self.folder)
         self._origin = path
 
@@ -438,6 +440,9 @@ class TrainingNode(Fold):
         if links.lineage.newest is None:
             self._begin(links)
         else:
+            if self._beginning is not None:
+                # The run may have to be computed from its beginning, which the loaded state is not.
+                self.load_origin(*self._beginning)
             before = links.lineage.claims.get(links.lineage.versions[-1].epoch)
             changed = changed_settings(before.config_json if before is not None else "", self.config)
             self._go_on(recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors), changed)

@@ -7,7 +7,6 @@ seen by nobody and is done anew, from the same records.
 """
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from pipeline.broker import OrderedReader
 from pipeline.errors import CheckpointError, RecoveryError
 from pipeline.experience import Version
+from pipeline.files import replace_folder
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
 from pipeline.learner.fold import Fold
@@ -113,11 +113,12 @@ def start_from(fold: Fold, origin: Path, folder: RunFolder) -> tuple[str, str]:
     """
     snapshot = load_checkpoint(origin)
     fold.restore_origin(snapshot)
-    if origin.resolve() != folder.origin.resolve():
-        shutil.rmtree(folder.origin, ignore_errors=True)
-        shutil.copytree(origin, folder.origin)
+    identity = manifest_sha256(origin)
+    copy = folder.origin(identity)
+    if not copy.is_dir():
+        replace_folder(copy, {path.name: path.read_bytes() for path in origin.iterdir()})
     state = snapshot.state
-    return f"{state['run']}@{Version(state['epoch'], state['number'])}", manifest_sha256(origin)
+    return f"{state['run']}@{Version(state['epoch'], state['number'])}", identity
 
 
 def begin(fold: Fold, first: ModelVersionRecord, folder: RunFolder) -> None:
@@ -131,9 +132,7 @@ def begin(fold: Fold, first: ModelVersionRecord, folder: RunFolder) -> None:
         raise RecoveryError(f"the run began with seed {journal.seed}, the settings say {fold.config.learner.seed}")
     if journal.origin:
         try:
-            if manifest_sha256(folder.origin) != journal.origin_sha256:
-                raise CheckpointError(f"{folder.origin} is another checkpoint than the run began with")
-            start_from(fold, folder.origin, folder)
+            start_from(fold, folder.origin(journal.origin_sha256), folder)
         except CheckpointError as error:
             raise RecoveryError(f"the run began with checkpoint {journal.origin}, which is gone: {error}") from error
     fold.positions = dict(journal.positions)
