@@ -22,7 +22,7 @@ from pipeline.files import replace_folder
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
 from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, follow, read_journal
+from pipeline.learner.following import Computed, follow, judge_on, read_journal
 from pipeline.learner.run_folder import RunFolder
 from pipeline.weights import Lineage
 from pipeline.wire import ModelVersionRecord
@@ -88,7 +88,7 @@ def recover(
     if not found.trouble:
         found = _follow(fold, lineage, open_samples, found)
     if found.trouble:
-        _settle(fold, lineage, newest, found, fetch)
+        _settle(fold, lineage, newest, found, open_samples, fetch)
     log.info(
         "Run %s goes on after version %s: %s, %d transitions read back, %d versions computed again%s, in %.1f s.",
         fold.run_name,
@@ -237,6 +237,7 @@ def _settle(
     lineage: Lineage,
     newest: ModelVersionRecord,
     found: Recovered,
+    open_samples: OpenSamples,
     fetch: Callable[[ModelVersionRecord], dict[str, NDArray[Any]]],
 ) -> None:
     """Go on from the newest published weights, with what experience there is."""
@@ -250,9 +251,25 @@ def _settle(
         newest.version,
         found.trouble,
     )
+    if not _judge_on(fold, lineage, open_samples):
+        fold.positions = lineage.positions(newest.number)
+        fold.judge.accounting = Accounting.from_counters(read_journal(newest).counters, newest.transitions)
     fold.load_weights(fetch(newest))
     fold.updates = newest.updates
-    fold.positions = lineage.positions(newest.number)
-    fold.judge.accounting = Accounting.from_counters(read_journal(newest).counters, newest.transitions)
     fold.cut(newest.version, fold.weights())
     fold.journal.begin(fold.positions, broken=found.trouble)
+
+
+def _judge_on(fold: Fold, lineage: Lineage, open_samples: OpenSamples) -> bool:
+    """Whether every record up to the newest version was there: then the fold's positions and accounts are right."""
+    versions = lineage.after(fold.version.number)
+    if not versions:
+        return True
+    source = open_samples(fold.positions)
+    try:
+        judge_on(fold, versions, source)
+        return source.lost == 0
+    except RecoveryError:
+        return False
+    finally:
+        source.close()

@@ -103,13 +103,16 @@ def test_an_altered_sample_shows_in_the_first_version_that_it_made(tmp_path: Pat
 def test_free_running_training_is_written_down(tmp_path: Path):
     free = "algorithm.transitions_per_update=0"
     node = node_in(tmp_path, free)
-    node.positions = {0: 0, 1: 0}
+    node.positions = {0: 0, 1: 0, -1: 0}
     node.journal.begin(node.positions)
     node.publish()
     random = np.random.default_rng(0)
     records = interleaved(node, random.integers(0, 2, 40).tolist())
-    for record in records:
+    for index, record in enumerate(records):
         feed(node, [record])
+        if index % 9 == 8:
+            command = Command(f"c{index}", "nothing-known")
+            node._command(Record(node.topics.commands, 0, index // 9, 0, None, command.encode(), None))
         for _ in range(random.integers(0, 4)):
             if node.train_due():
                 node._train_once()
@@ -324,6 +327,9 @@ def test_what_retention_took_is_said_and_not_fatal_unless_asked(tmp_path: Path):
     assert other.updates == newest.updates
     assert other.positions == lineage.positions(newest.number)
     assert other.accounting.holds()
+    # Its weights are lost, but not what was judged: a chunk that is sent again is a duplicate.
+    again = other.examiner().examine(record_of(node, 12, 40, 0, actor="a0"))
+    assert other.apply(again) == "duplicate"
     assert all(other.weights()[name].tobytes() == weights[name].tobytes() for name in weights)
     # The journal of the next version says that it does not follow.
     lead(other, 2)
