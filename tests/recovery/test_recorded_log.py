@@ -28,7 +28,11 @@ def to_the_end(run: Run) -> None:
     assert chunks > 0.9 * CHUNKS and twice > 0
 
 
-def flip_a_bit(path: Path) -> None:
+def damage_the_newest_checkpoint(run: Run, name: str) -> None:
+    """Flip a bit in a file of the one that recovery would use; killed learners left others, of versions unannounced."""
+    announced = {version.version for version in run.lineage().versions}
+    saved = saved_checkpoints(RunFolder(run.config.saves, run.name).checkpoints)
+    path = next(each.path for each in saved if each.version in announced) / name
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 16
     path.write_bytes(data)
@@ -50,7 +54,7 @@ def test_killed_at_every_named_point(undisturbed: Run, local_services: Services,
     for point in POINTS:
         run.dies(point)
     for name in ("tensors.safetensors", "state.json", "manifest.json"):
-        flip_a_bit(saved_checkpoints(RunFolder(run.config.saves, run.name).checkpoints)[0].path / name)
+        damage_the_newest_checkpoint(run, name)
         run.dies("announce.after:2")
         assert "cannot be used, the one before is" in run.log.read_text()
     for seconds in moments(1, soak(50, 3), 3.0):
