@@ -165,7 +165,7 @@ class Fold(ABC):
         if verdict == ACCEPTED and headers is not None and arrival.chunk is not None:
             self.insert(headers, arrival.chunk, record)
         self.positions[record.partition] = record.offset + 1
-        self.journal.applied(record.partition, record.offset + 1)
+        self.journal.sample(record)
         self._note(arrival, verdict)
         return verdict
 

@@ -37,17 +37,24 @@ class Computed:
         tensors: the weights that came out.
         sha256: of these weights, packed.
         trouble: why the journal could not be followed to its end; empty: it was.
+        same_samples: whether the log holds, byte for byte, the records that the learner applied.
     """
 
     announced: ModelVersionRecord
     tensors: dict[str, NDArray[Any]]
     sha256: str
     trouble: str = ""
+    same_samples: bool = True
+
+    @property
+    def same_weights(self) -> bool:
+        """Whether the weights are the announced ones to the last bit."""
+        return not self.trouble and self.sha256 == self.announced.sha256
 
     @property
     def identical(self) -> bool:
-        """Whether the weights are the announced ones to the last bit."""
-        return not self.trouble and self.sha256 == self.announced.sha256
+        """Whether weights and samples are those of the announcement, to the last bit."""
+        return self.same_weights and self.same_samples
 
 
 def follow(
@@ -76,9 +83,10 @@ def follow(
         journal = read_journal(announced)
         _check_parent(fold.version, announced, journal)
         trouble = _make_steps(fold, announced, journal, samples)
+        same = fold.next_journal().samples == journal.samples
         tensors = fold.weights()
         fold.cut(announced.version, tensors)
-        computed = Computed(announced, tensors, sha256(pack(tensors)), trouble)
+        computed = Computed(announced, tensors, sha256(pack(tensors)), trouble, same)
         if not on_version(computed):
             break
     return computed

@@ -1,7 +1,9 @@
 """The journal in the making: what the fold does between two versions, written down as it happens."""
 
+import hashlib
 from collections.abc import Mapping
 
+from pipeline.broker import Record
 from pipeline.experience import Version
 from pipeline.wire import COMMANDS, Command, Journal, JournalCommand, JournalCounters, JournalStep
 
@@ -28,6 +30,7 @@ class JournalWriter:
         self._last = (0, 0)
         self._origin = ("", "")
         self._broken = ""
+        self._samples = b""
 
     @property
     def empty(self) -> bool:
@@ -50,6 +53,16 @@ class JournalWriter:
         self._positions = dict(positions)
         self._origin = origin
         self._broken = broken
+
+    def sample(self, record: Record) -> None:
+        """A record of the samples topic was applied."""
+        # A chain, so that its state between two records is eight bytes that a checkpoint can hold.
+        digest = hashlib.blake2b(self._samples, digest_size=8)
+        for _, value in record.headers or ():
+            digest.update(value or b"")
+        digest.update(record.value)
+        self._samples = digest.digest()
+        self.applied(record.partition, record.offset + 1)
 
     def applied(self, source: int, next_offset: int) -> None:
         """The record before ``next_offset`` was applied."""
@@ -91,6 +104,7 @@ class JournalWriter:
             commands=tuple(self._commands),
             positions=self._positions,
             counters=counters,
+            samples=self._samples,
             origin=self._origin[0],
             origin_sha256=self._origin[1],
             broken=self._broken,
@@ -103,6 +117,7 @@ class JournalWriter:
         self._positions = {}
         self._origin = ("", "")
         self._broken = ""
+        self._samples = b""
 
     def load(self, journal: Journal) -> None:
         """Go on with a journal that :meth:`journal` gave."""
@@ -111,6 +126,7 @@ class JournalWriter:
         self._positions = dict(journal.positions)
         self._origin = (journal.origin, journal.origin_sha256)
         self._broken = journal.broken
+        self._samples = journal.samples
         for step in self._steps:
             if step.source != COMMANDS:
                 self._last = (step.source, step.next_offset)

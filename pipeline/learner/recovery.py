@@ -226,6 +226,8 @@ def _difference(reached: Computed | None, lost: int) -> str:
         return ""
     if lost:
         return f"{lost} records that the journal names are no longer on the samples topic; lengthen its retention"
+    if not reached.same_samples:
+        return f"the records that version {reached.announced.version} was made of are not those on the log any more"
     return reached.trouble or (
         f"version {reached.announced.version} came out with sha256 {reached.sha256}, announced was "
         f"{reached.announced.sha256}; other library versions or another device than before do this"

@@ -62,7 +62,7 @@ class Different:
 
 @dataclass(frozen=True)
 class Altered:
-    """The first version whose learner counted other samples, though its weights came out the same.
+    """The first version that was made of other samples than the log holds, though its weights come out the same.
 
     Attributes:
         announced: the version.
@@ -132,13 +132,14 @@ class Verifier:
         altered: list[Finding] = []
 
         def note(computed: Computed) -> bool:
-            reached.append(computed if not computed.identical else dataclasses.replace(computed, tensors={}))
+            reached.append(computed if not computed.same_weights else dataclasses.replace(computed, tensors={}))
             counters = fold.accounting.counters()
-            if computed.identical and not altered and counters != read_journal(computed.announced).counters:
+            other = not computed.same_samples or counters != read_journal(computed.announced).counters
+            if computed.same_weights and other and not altered:
                 altered.append(Altered(computed.announced, counters))
             if computed.announced.number >= wanted[0].number:
                 advance(1, f"version {computed.announced.version}")
-            return computed.identical
+            return computed.same_weights
 
         trouble, lost = "", 0
         if ahead:
@@ -148,10 +149,10 @@ class Verifier:
                 except RecoveryError as error:
                     trouble = str(error)
                 lost = samples.lost
-        same = [c.announced for c in reached if c.identical and c.announced.number >= wanted[0].number]
+        same = [c.announced for c in reached if c.same_weights and c.announced.number >= wanted[0].number]
         findings: list[Finding] = [Identical(same[0].version, same[-1].version)] if same else []
         findings += altered
-        if reached and not reached[-1].identical:
+        if reached and not reached[-1].same_weights:
             findings.append(Different(reached[-1], fold.accounting.counters(), lost))
         elif trouble:
             findings.append(Unreachable(ahead[len(reached)].version, wanted[-1].version, trouble))

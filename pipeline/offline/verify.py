@@ -63,8 +63,8 @@ def _said(finding: Finding, lineage: Lineage, run: RecordedRun) -> str:
             numbers = f"version {first.number}" if first == last else f"versions {first.number} … {last.number}"
             return f"{numbers}: cannot be computed again: {why}"
         case Altered(announced, counters):
-            figures = counters_that_differ(read_journal(announced).counters, counters)
-            return f"version {announced.number}: the log holds other samples than the learner saw: {figures}"
+            figures = counters_that_differ(read_journal(announced).counters, counters) or "byte for byte"
+            return f"version {announced.number}: the log holds other samples than it was made of: {figures}"
         case Different(computed):
             lines = [f"version {computed.announced.number} differs: {_how(computed, run)}"]
             return "\n".join([*lines, *(f"  {reason}" for reason in _reasons(finding, lineage))])
@@ -89,6 +89,8 @@ def _reasons(finding: Different, lineage: Lineage) -> list[str]:
     if finding.lost:
         reasons.append(f"{finding.lost:,} records that the journal names are no longer on the log")
     figures = counters_that_differ(read_journal(record).counters, finding.counters)
+    if not finding.computed.same_samples:
+        reasons.append("the samples on the log are not those that the learner applied, byte for byte")
     if figures:
         reasons.append(f"other samples than the learner saw: {figures}")
     claim = lineage.claims.get(record.epoch)

@@ -84,6 +84,7 @@ class Journal(WireRecord):
         positions: where the steps begin, by source: in the first version and after a break;
             otherwise empty, and they begin where the parent's ended.
         counters: after the last step.
+        samples: hash chain over headers and values of the records applied, 8 bytes; empty before the first.
         origin: run and version that the state was loaded from, where it is not the parent's.
         origin_sha256: of that checkpoint's manifest.
         broken: why the parent's state could not be reached again; empty: it was.
@@ -97,6 +98,7 @@ class Journal(WireRecord):
     commands: tuple[JournalCommand, ...] = ()
     positions: Mapping[int, int] = field(default_factory=dict[int, int])
     counters: JournalCounters = JournalCounters()
+    samples: bytes = b""
     origin: str = ""
     origin_sha256: str = ""
     broken: str = ""
@@ -118,6 +120,7 @@ class Journal(WireRecord):
             "commands": [asdict(command) for command in self.commands],
             "positions": [{"source": s, "next_offset": offset} for s, offset in self.positions.items()],
             "counters": asdict(self.counters),
+            "samples": self.samples,
             "origin": self.origin,
             "origin_sha256": self.origin_sha256,
             "broken": self.broken,
@@ -133,5 +136,6 @@ class Journal(WireRecord):
             commands=tuple(JournalCommand(**command) for command in fields.pop("commands")),
             positions={item["source"]: item["next_offset"] for item in fields.pop("positions")},
             counters=JournalCounters(**fields.pop("counters")),
+            samples=bytes(fields.pop("samples")),
             **fields,
         )
