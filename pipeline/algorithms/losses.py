@@ -96,7 +96,7 @@ def project(returns: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
         support: evenly spaced and rising, (N,), at least 2.
 
     Returns:
-        Probabilities of the support, (B, N), with the same sums.
+        Probabilities of the support, (B, N), with the same sums, without gradient.
 
     Raises:
         LearnerError: shapes do not fit.
@@ -111,13 +111,15 @@ def project(returns: Tensor, probabilities: Tensor, support: Tensor) -> Tensor:
         raise LearnerError(
             f"loss: probabilities have shape {tuple(probabilities.shape)} where returns have {tuple(returns.shape)}"
         )
-    low, high = support[0], support[-1]
-    # In steps between atoms, so that the atoms are whole numbers. Triangles instead of a scatter: the order of sums
-    # does not depend on the device.
-    places = (returns.clamp(low, high) - low) * ((atoms - 1) / (high - low))
-    whole = torch.arange(atoms, dtype=places.dtype, device=places.device)
-    shares = (1 - (places[:, None, :] - whole[None, :, None]).abs()).clamp_min(0)
-    return (shares @ probabilities[:, :, None])[:, :, 0]
+    with torch.no_grad():
+        low, high = support[0], support[-1]
+        # In steps between atoms, so that the atoms are whole numbers.
+        places = (returns.clamp(low, high) - low) * ((atoms - 1) / (high - low))
+        whole = torch.arange(atoms, dtype=places.dtype, device=places.device)
+        # Triangles instead of a scatter: the order of sums does not depend on the device. In place, for speed.
+        shares = places[:, None, :] - whole[None, :, None]
+        shares.abs_().neg_().add_(1).clamp_min_(0)
+        return (shares @ probabilities[:, :, None])[:, :, 0]
 
 
 def categorical_target(

@@ -83,7 +83,10 @@ class DQNSettings:
     gradient_clip: float = 10.0
     """Largest global norm of a gradient; 0 leaves gradients as they are."""
     huber_delta: float = 1.0
-    """TD error beyond which the loss grows linearly; 0 means squared errors throughout."""
+    """TD error beyond which the loss grows linearly; 0 means squared errors throughout. Distributions have no use for
+    it."""
+    prioritised: bool = False
+    """Weigh the losses by the batch's importance weights, and give priorities (Schaul et al., 2016)."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range.
