@@ -54,7 +54,6 @@ class Evaluator:
         self._agent = Agent(read_layout(config.environment), network_spec(config.algorithm), seed)
         self._episodes = episodes
         self._seed = seed
-        self._random = np.random.default_rng(seed)
 
     def evaluate(self, record: ModelVersionRecord, data: bytes, at_least: float | None = None) -> Score:
         """Play the first episode of each sub-environment with these weights.
@@ -71,7 +70,7 @@ class Evaluator:
         running = np.ones(self._episodes, bool)
         limit = self._environment.spec.max_episode_steps if self._environment.spec is not None else None
         while running.any():
-            action = self._agent.act(observation, 0.0, self._random)
+            action = self._agent.act(observation, explore=False)
             observation, reward, terminated, truncated, _ = self._environment.step(action)
             total += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)

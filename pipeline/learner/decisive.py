@@ -33,6 +33,9 @@ def changed_settings(before: str, config: PipelineConfig) -> str:
     if not before:
         return ""
     old, new = decisive(json.loads(before)), decisive(to_dict(config))
+    # A setting that an older release did not have is made so that its default is what that release did.
+    defaults = decisive(to_dict(PipelineConfig()))
+    old = {name: defaults[name] for name in new if name in defaults} | old
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     if not names:
         return ""
