@@ -79,6 +79,8 @@ class EnvironmentConfig:
     """Sub-environments in one client process."""
     kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     """Passed to gymnasium.make_vec as they are."""
+    action_masks: bool = False
+    """Whether the environment's info tells with `action_mask` which actions are allowed, as Taxi's does."""
     solved_return: float = 475.0
     """The average greedy return from which on the environment counts as solved."""
 

@@ -7,14 +7,14 @@ from typing import Any, cast
 from pipeline.config import PipelineConfig, to_dict
 
 _LEARNER = ("seed", "version_window", "max_chunk_bytes", "torch_threads")
-_ENVIRONMENT = ("id", "kwargs")
+_ENVIRONMENT = ("id", "kwargs", "action_masks")
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a whole configuration, as :func:`to_dict` gives it, by dotted name."""
     chosen = {
         "algorithm": config["algorithm"],
-        "environment": {name: config["environment"][name] for name in _ENVIRONMENT},
+        "environment": {name: config["environment"][name] for name in _ENVIRONMENT if name in config["environment"]},
         "learner": {name: config["learner"][name] for name in _LEARNER},
     }
     return dict(_leaves(chosen, ""))
