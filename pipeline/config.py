@@ -140,7 +140,7 @@ class AlgorithmConfig:
     dueling: bool = False
     """Value and advantages in two streams (Wang et al., 2016)."""
     noisy: bool = False
-    """Linear layers with learned noise, which explores instead of ε (Fortunato et al., 2018)."""
+    """Linear layers with learned noise, which explores beside ε (Fortunato et al., 2018)."""
     noisy_std: float = 0.5
     """The noise at the beginning, before it is divided by the root of a layer's inputs."""
     categorical: CategoricalConfig = field(default_factory=CategoricalConfig)

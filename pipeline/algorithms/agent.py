@@ -18,7 +18,7 @@ class Agent:
     """Chooses actions epsilon-greedily for a vector of environments at once, on the CPU.
 
     A noisy network explores by its noise, which is drawn anew for each call and shared by the
-    environments of the vector (Fortunato et al., 2018); usually epsilon is 0 then.
+    environments of the vector (Fortunato et al., 2018); epsilon may be 0 then.
 
     For small networks let torch use one thread (``torch.set_num_threads(1)``) in the process that
     acts: waking others costs more than the product itself.
