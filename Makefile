@@ -16,7 +16,7 @@ STAMP := $(VENV)/installed-from-lock
 help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
 	@echo "make test    every test, against real Kafka and MinIO (ARGS=... go to pytest)"
-	@echo "make soak    the outages of the tests in full length"
+	@echo "make soak    outages in full length, and every kill of tests/recovery: an hour or so"
 	@echo "make check   lint, format, types and import directions"
 	@echo "make bench   the benchmarks (ARGS=... choose among them)"
 	@echo "make lock    resolve the dependencies of pyproject.toml anew"
@@ -39,7 +39,8 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local
-	OUTAGE_S=30 $(BIN)/python -m pytest tests/flows/test_outage.py $(ARGS)
+	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/broker/test_transactions.py \
+		tests/weights/test_kills.py tests/recovery $(ARGS)
 
 check: $(STAMP)
 	$(BIN)/ruff check .

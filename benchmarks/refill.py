@@ -6,6 +6,7 @@ at a buffer of ten thousand transitions and at a million.
 """
 
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -109,7 +110,8 @@ def _checkpoints(folder: Path, transitions: int) -> DQNTrainingNode:
         node.insert(headers, chunk, record)
     node.cut(VERSION, node.weights())
     steps = np.array([_seconds(node.train_step) for _ in range(CHECKPOINTS)])
-    writer = CheckpointWriter(folder / f"checkpoints-{transitions}", 2, lambda version: True)
+    written = threading.Event()
+    writer = CheckpointWriter(folder / f"checkpoints-{transitions}", 2, lambda version: True, written.set)
     held, added = np.empty(CHECKPOINTS), np.empty(CHECKPOINTS)
     for index in range(CHECKPOINTS):
         begun = time.perf_counter()
@@ -117,8 +119,9 @@ def _checkpoints(folder: Path, transitions: int) -> DQNTrainingNode:
         held[index] = time.perf_counter() - begun
         node.train_step()
         added[index] = time.perf_counter() - begun - np.median(steps)
-        while writer.busy:
+        while not written.is_set():
             node.train_step()
+        written.clear()
     writer.close()
     sizes = [
         sum(file.stat().st_size for file in path.iterdir())

@@ -25,6 +25,15 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def remove_leftovers(folder: Path) -> None:
+    """Remove what killed processes left half-written in a folder; of a living one as well, whose write then fails."""
+    for path in folder.glob(".*.tmp"):
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
+
+
 def replace_file(path: Path, data: bytes) -> None:
     """Write a file in place of the one that may be there: readers find the old or the new one, whole.
 

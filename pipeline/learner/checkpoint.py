@@ -4,10 +4,10 @@ Its manifest holds each file's sha256, so a flipped bit is found and the checkpo
 temporary folder, fsynced in and out, is the only commit point (see `pipeline.files`).
 """
 
+import contextlib
 import hashlib
 import json
 import logging
-import os
 import queue
 import re
 import shutil
@@ -140,13 +140,10 @@ class CheckpointWriter:
         self._thread = threading.Thread(target=self._run, name="checkpoints", daemon=True)
         self._thread.start()
 
-    @property
-    def busy(self) -> bool:
-        """Whether one is waiting to be written: the next would have to wait, too."""
-        return self._waiting.full()
-
     def submit(self, name: str, snapshot: Snapshot) -> None:
-        """Hand a snapshot over; waits while another one waits."""
+        """Hand a snapshot over, at once; where the disk is slow it takes the place of one that still waits."""
+        with contextlib.suppress(queue.Empty):
+            self._waiting.get_nowait()
         self._waiting.put((name, snapshot))
 
     def close(self) -> None:
@@ -173,10 +170,6 @@ class CheckpointWriter:
         useless = [saved for saved, announced in found if announced is False]
         for saved in [*usable[self._keep :], *useless]:
             shutil.rmtree(saved.path, ignore_errors=True)
-        own = f".{os.getpid()}.tmp"
-        for path in self._folder.glob("*.tmp"):
-            if not path.name.endswith(own):
-                shutil.rmtree(path, ignore_errors=True)  # left by a killed learner
 
 
 def _load(folder: Path) -> Snapshot:

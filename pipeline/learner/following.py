@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
-from pipeline.broker import Record
+from pipeline.broker import OrderedReader, Record
 from pipeline.errors import InvalidRecordError, RecoveryError
 from pipeline.experience import Version
 from pipeline.learner.fold import Fold
@@ -84,6 +84,31 @@ def follow(
     return computed
 
 
+def judge_on(fold: Fold, versions: Sequence[ModelVersionRecord], samples: OrderedReader) -> None:
+    """Apply the records of these versions without training: for when their weights cannot be computed any more.
+
+    So their chunks are experience, and do not count again when they are sent again.
+
+    Args:
+        fold: at the version before the first of them, or before the beginning.
+        versions: announcements of consecutive versions of one lineage.
+        samples: positioned where the fold is.
+
+    Raises:
+        RecoveryError: a version has no journal.
+        BrokerError: the samples cannot be read.
+    """
+    for announced in versions:
+        journal = read_journal(announced)
+        for source, offset in journal.positions.items():
+            fold.positions[source] = offset
+            if source != COMMANDS:
+                samples.seek(source, offset)
+        for _ in _applied(fold, announced, journal, samples):
+            continue
+        fold.cut(announced.version, {})
+
+
 def read_journal(announced: ModelVersionRecord) -> Journal:
     """The journal in a version's announcement.
 
@@ -101,28 +126,35 @@ def read_journal(announced: ModelVersionRecord) -> Journal:
 
 def _make_steps(fold: Fold, announced: ModelVersionRecord, journal: Journal, samples: Samples) -> str:
     """What went wrong, or nothing."""
-    fold.enter(announced.version.epoch)
-    examiner = fold.examiner()
-    oldest = fold.version.number - fold.judge.window + 1
-    commands = iter(journal.commands)
     if not journal.free_running:
         _train_until(fold, announced.updates)
-    for step in journal.steps:
-        if step.source == COMMANDS:
-            fold.note_command(next(commands))
-            fold.positions[COMMANDS] = step.next_offset
-            continue
-        for record, skipped in samples.take(step.source, step.next_offset):
-            fold.apply(examiner.examine(record, skipped, oldest))
-            if not journal.free_running:
-                _train_until(fold, announced.updates)
-        for _ in range(step.updates):
+    for updates in _applied(fold, announced, journal, samples):
+        if not journal.free_running:
+            _train_until(fold, announced.updates)
+        for _ in range(updates):
             if not fold.train_due():
                 return f"there is nothing to train on at update {fold.updates + 1}"
             fold.train()
     if fold.updates != announced.updates:
         return f"its journal leads to {fold.updates} updates, announced were {announced.updates}"
     return ""
+
+
+def _applied(fold: Fold, announced: ModelVersionRecord, journal: Journal, samples: Samples) -> Iterator[int]:
+    """Apply a journal's records and commands; after each, how many train steps are written down for here."""
+    fold.enter(announced.version.epoch)
+    examiner = fold.examiner()
+    oldest = fold.version.number - fold.judge.window + 1
+    commands = iter(journal.commands)
+    for step in journal.steps:
+        if step.source == COMMANDS:
+            fold.note_command(next(commands))
+            fold.positions[COMMANDS] = step.next_offset
+        else:
+            for record, skipped in samples.take(step.source, step.next_offset):
+                fold.apply(examiner.examine(record, skipped, oldest))
+                yield 0
+        yield step.updates
 
 
 def _train_until(fold: Fold, updates: int) -> None:

@@ -53,7 +53,8 @@ class JournalWriter:
 
     def applied(self, source: int, next_offset: int) -> None:
         """The record before ``next_offset`` was applied."""
-        self._last = (source, next_offset)
+        if source != COMMANDS:
+            self._last = (source, next_offset)
         steps = self._steps
         if steps and steps[-1].source == source != COMMANDS and not steps[-1].updates:
             steps[-1] = JournalStep(source, next_offset)
@@ -110,5 +111,6 @@ class JournalWriter:
         self._positions = dict(journal.positions)
         self._origin = (journal.origin, journal.origin_sha256)
         self._broken = journal.broken
-        if self._steps:
-            self._last = (self._steps[-1].source, self._steps[-1].next_offset)
+        for step in self._steps:
+            if step.source != COMMANDS:
+                self._last = (step.source, step.next_offset)

@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 Positions = Mapping[int, int]
 
+_FENCE_S = 60.0
+
 
 @dataclass(frozen=True)
 class Links:
@@ -144,7 +146,8 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
         stack.callback(producer.close)
         announcer = Producer(connection.broker, transactional_id=f"{config.namespace}.{run}", guards=f"run {run}")
         stack.callback(announcer.close)
-        announcer.init_transactions(kafka.timeout_s)
+        # The first transaction of a new broker makes its transaction log, which takes a while.
+        announcer.init_transactions(max(_FENCE_S, kafka.timeout_s))
         lineage = read_lineage(connection.broker, topics, kafka.timeout_s)
         if lineage.newer:
             raise LearnerError(

@@ -22,6 +22,7 @@ from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.experience import Version, new_session
+from pipeline.files import remove_leftovers
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
 from pipeline.learner.dead_letters import DeadLetters
@@ -64,6 +65,7 @@ class TrainingNode(Fold):
         self._checkpoints: CheckpointWriter | None = None
         self._dead_letters: DeadLetters | None = None
         self._origin: Path | None = None
+        self._beginning: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
         self._checkpoint_next = False
         self._session = new_session()
         self._heartbeats = 0
@@ -122,6 +124,7 @@ class TrainingNode(Fold):
         Raises:
             CheckpointError: it is missing, damaged, or of another network.
         """
+        self._beginning = self._beginning or self.state()
         start_from(self, path, self.folder)
         self._origin = path
 
@@ -403,6 +406,8 @@ class TrainingNode(Fold):
             links = self._links = stack.enter_context(open_links(config, self.run_name))
             self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)
             self._commands_end = links.commands_end()
+            for folder in (self.folder.checkpoints, self.folder.manual_save):
+                remove_leftovers(folder)
             self._come_back(links)
             self._announce_run("running")
             self.folder.save_config(config)
@@ -435,6 +440,9 @@ class TrainingNode(Fold):
         if links.lineage.newest is None:
             self._begin(links)
         else:
+            if self._beginning is not None:
+                # The run may have to be computed from its beginning, which the loaded state is not.
+                self.load_origin(*self._beginning)
             before = links.lineage.claims.get(links.lineage.versions[-1].epoch)
             changed = changed_settings(before.config_json if before is not None else "", self.config)
             self._go_on(recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors), changed)

@@ -7,7 +7,6 @@ seen by nobody and is done anew, from the same records.
 """
 
 import logging
-import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -19,10 +18,11 @@ from numpy.typing import NDArray
 from pipeline.broker import OrderedReader
 from pipeline.errors import CheckpointError, RecoveryError
 from pipeline.experience import Version
+from pipeline.files import replace_folder
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
 from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, follow, read_journal
+from pipeline.learner.following import Computed, follow, judge_on, read_journal
 from pipeline.learner.run_folder import RunFolder
 from pipeline.weights import Lineage
 from pipeline.wire import ModelVersionRecord
@@ -88,7 +88,7 @@ def recover(
     if not found.trouble:
         found = _follow(fold, lineage, open_samples, found)
     if found.trouble:
-        _settle(fold, lineage, newest, found, fetch)
+        _settle(fold, lineage, newest, found, open_samples, fetch)
     log.info(
         "Run %s goes on after version %s: %s, %d transitions read back, %d versions computed again%s, in %.1f s.",
         fold.run_name,
@@ -113,11 +113,12 @@ def start_from(fold: Fold, origin: Path, folder: RunFolder) -> tuple[str, str]:
     """
     snapshot = load_checkpoint(origin)
     fold.restore_origin(snapshot)
-    if origin.resolve() != folder.origin.resolve():
-        shutil.rmtree(folder.origin, ignore_errors=True)
-        shutil.copytree(origin, folder.origin)
+    identity = manifest_sha256(origin)
+    copy = folder.origin(identity)
+    if not copy.is_dir():
+        replace_folder(copy, {path.name: path.read_bytes() for path in origin.iterdir()})
     state = snapshot.state
-    return f"{state['run']}@{Version(state['epoch'], state['number'])}", manifest_sha256(origin)
+    return f"{state['run']}@{Version(state['epoch'], state['number'])}", identity
 
 
 def begin(fold: Fold, first: ModelVersionRecord, folder: RunFolder) -> None:
@@ -131,9 +132,7 @@ def begin(fold: Fold, first: ModelVersionRecord, folder: RunFolder) -> None:
         raise RecoveryError(f"the run began with seed {journal.seed}, the settings say {fold.config.learner.seed}")
     if journal.origin:
         try:
-            if manifest_sha256(folder.origin) != journal.origin_sha256:
-                raise CheckpointError(f"{folder.origin} is another checkpoint than the run began with")
-            start_from(fold, folder.origin, folder)
+            start_from(fold, folder.origin(journal.origin_sha256), folder)
         except CheckpointError as error:
             raise RecoveryError(f"the run began with checkpoint {journal.origin}, which is gone: {error}") from error
     fold.positions = dict(journal.positions)
@@ -238,6 +237,7 @@ def _settle(
     lineage: Lineage,
     newest: ModelVersionRecord,
     found: Recovered,
+    open_samples: OpenSamples,
     fetch: Callable[[ModelVersionRecord], dict[str, NDArray[Any]]],
 ) -> None:
     """Go on from the newest published weights, with what experience there is."""
@@ -251,9 +251,25 @@ def _settle(
         newest.version,
         found.trouble,
     )
+    if not _judge_on(fold, lineage, open_samples):
+        fold.positions = lineage.positions(newest.number)
+        fold.judge.accounting = Accounting.from_counters(read_journal(newest).counters, newest.transitions)
     fold.load_weights(fetch(newest))
     fold.updates = newest.updates
-    fold.positions = lineage.positions(newest.number)
-    fold.judge.accounting = Accounting.from_counters(read_journal(newest).counters, newest.transitions)
     fold.cut(newest.version, fold.weights())
     fold.journal.begin(fold.positions, broken=found.trouble)
+
+
+def _judge_on(fold: Fold, lineage: Lineage, open_samples: OpenSamples) -> bool:
+    """Whether every record up to the newest version was there: then the fold's positions and accounts are right."""
+    versions = lineage.after(fold.version.number)
+    if not versions:
+        return True
+    source = open_samples(fold.positions)
+    try:
+        judge_on(fold, versions, source)
+        return source.lost == 0
+    except RecoveryError:
+        return False
+    finally:
+        source.close()

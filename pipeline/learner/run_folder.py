@@ -2,7 +2,7 @@
 
 config.yaml                          the resolved configuration
 checkpoints/                         the learner's own, made at every n-th version
-origin/                              the checkpoint of another run that this one was started from
+origin/<sha256>/                     the checkpoint that the run was started from, if it was from one
 best_model/                          the weights that scored best, and best.json
 manual_save/<epoch>-<number>-<id>/   what `pipeline quicksave` made, never removed
 results.csv                          a line per episode, by the telemetry
@@ -73,10 +73,13 @@ class RunFolder:
         """The folder of the learner's own checkpoints."""
         return self.path / "checkpoints"
 
-    @property
-    def origin(self) -> Path:
-        """A copy of the checkpoint that the run was started from, if it was from one."""
-        return self.path / "origin"
+    def origin(self, sha256: str) -> Path:
+        """The copy of a checkpoint that the run was started from, or went on from.
+
+        Args:
+            sha256: of the checkpoint's manifest.
+        """
+        return self.path / "origin" / sha256[:16]
 
     @property
     def best_model(self) -> Path:

@@ -172,5 +172,6 @@ def _advanced(at: dict[int, int], journal: Journal | None) -> dict[int, int]:
     if journal.positions:
         at = dict(journal.positions)
     for step in journal.steps:
-        at[step.source] = step.next_offset
+        # A step that only carries train steps may name an older position.
+        at[step.source] = max(step.next_offset, at.get(step.source, 0))
     return at

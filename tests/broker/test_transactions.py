@@ -195,11 +195,11 @@ def test_transactions_of_two_threads_take_turns(make: Make, kafka: BrokerSetting
 
 
 def test_a_commit_without_an_answer_is_settled_before_the_next(shaken: Services):
-    settings = BrokerSettings(shaken.bootstrap_servers, producer={"socket.timeout.ms": 1000})
+    settings = BrokerSettings(shaken.bootstrap_servers)
     topics = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
     ensure_topics(settings, topics.specs(), replication=1)
     producer = Producer(settings, transactional_id=topics.namespace)
-    producer.init_transactions()
+    producer.init_transactions(60.0)  # the broker makes its own topic for it first
     producer.send_and_wait(topics.versions, b"0")
     shaken.kafka.pause()
     for _ in range(2):  # the second finds the first unsettled
@@ -209,7 +209,7 @@ def test_a_commit_without_an_answer_is_settled_before_the_next(shaken: Services)
     producer.send_and_wait(topics.versions, b"2", timeout=30.0)
     assert producer.error is None
     with Producer(settings, transactional_id=topics.namespace) as after:
-        after.init_transactions()
+        after.init_transactions(60.0)
     assert values(settings, topics.versions) == [b"0", b"1", b"2"]
     producer.close(1.0)
 
@@ -233,7 +233,7 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(shaken: Services):
 
     killer = threading.Thread(target=kill)
     producer = Producer(settings, transactional_id=topics.namespace)
-    producer.init_transactions()
+    producer.init_transactions(60.0)  # the broker makes its own topic for it first
     killer.start()
     while not done.is_set() or sent < 20 * (kills + 1):
         try:
@@ -245,7 +245,7 @@ def test_a_broker_that_is_killed_loses_and_doubles_nothing(shaken: Services):
             open_outcomes += 1
     killer.join()
     with Producer(settings, transactional_id=topics.namespace) as after:
-        after.init_transactions()
+        after.init_transactions(60.0)
     numbers = [int(value) for value in values(settings, topics.versions)]
     assert sorted(set(numbers)) == list(range(sent))
     assert numbers == sorted(numbers)

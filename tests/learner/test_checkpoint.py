@@ -7,6 +7,7 @@ import pytest
 
 from pipeline.errors import CheckpointError
 from pipeline.experience import Version
+from pipeline.files import remove_leftovers
 from pipeline.learner.checkpoint import (
     FORMAT,
     CheckpointWriter,
@@ -17,6 +18,7 @@ from pipeline.learner.checkpoint import (
     saved_checkpoints,
 )
 from pipeline.weights import pack, sha256
+from tests.waiting import wait_until
 
 
 def snapshot(number: int) -> Snapshot:
@@ -66,15 +68,31 @@ def test_the_hash_of_the_weights_is_that_of_their_announcement(tmp_path: Path):
     assert load_checkpoint(tmp_path / "checkpoint").state["sha256"] == sha256(pack(weights))
 
 
-def test_the_writer_keeps_the_newest_and_clears_up_after_the_killed(tmp_path: Path):
+def test_what_killed_processes_left_is_removed(tmp_path: Path):
+    """And nothing else."""
+    (tmp_path / ".left.1.tmp").mkdir()
+    (tmp_path / ".left.1.tmp" / "file").touch()
+    (tmp_path / ".results.csv.2.tmp").touch()
+    save_checkpoint(tmp_path / "checkpoint", snapshot(0))
+    remove_leftovers(tmp_path)
+    remove_leftovers(tmp_path / "not there")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+
+
+def test_the_writer_keeps_the_newest(tmp_path: Path):
     """Of those that recovery can use; others stay besides."""
     saved: list[int] = []
-    (tmp_path / ".left.1.tmp").mkdir()
+    save_checkpoint(tmp_path / checkpoint_name(Version(1, 3), 30), snapshot(3))
+
+    def announced(version: Version) -> bool | None:
+        return None if version.number == 4 else version.epoch == 1 + version.number // 3
+
     writer = CheckpointWriter(tmp_path, 2, announced, lambda: saved.append(len(saved)))
     for number in range(5):
         writer.submit(checkpoint_name(Version(1 + number // 3, number), 10 * number), snapshot(number))
+        wait_until(lambda number=number: len(saved) > number, "the checkpoint is written")
     writer.close()
-    # Version 4 is not announced yet: were the learner killed now, the two others would be of use.
+    # Version 4 is not announced yet: were the learner killed now, the two others would be of use. 1.3 never was.
     assert [each.version for each in saved_checkpoints(tmp_path)] == [Version(2, 4), Version(2, 3), Version(1, 2)]
     assert len(saved) == 5
     assert len(list(tmp_path.iterdir())) == 3

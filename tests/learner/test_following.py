@@ -1,6 +1,7 @@
 """What the journal tells is enough to compute every version again, bit for bit."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -116,13 +117,16 @@ def test_an_altered_sample_shows_in_the_first_version_that_it_made(tmp_path: Pat
 def test_free_running_training_is_written_down(tmp_path: Path):
     free = "algorithm.transitions_per_update=0"
     node = node_in(tmp_path, free)
-    node.positions = {0: 0, 1: 0}
+    node.positions = {0: 0, 1: 0, -1: 0}
     node.journal.begin(node.positions)
     node.publish()
     random = np.random.default_rng(0)
     records = interleaved(node, random.integers(0, 2, 40).tolist())
-    for record in records:
+    for index, record in enumerate(records):
         feed(node, [record])
+        if index % 9 == 8:
+            command = Command(f"c{index}", "nothing-known")
+            node._command(Record(node.topics.commands, 0, index // 9, 0, None, command.encode(), None))
         for _ in range(random.integers(0, 4)):
             if node.train_due():
                 node._train_once()
@@ -208,6 +212,65 @@ def test_recovery_from_a_checkpoint_gives_the_undisturbed_run(tmp_path: Path, bu
     assert max(v.epoch for v in whole.versions) == 2
 
 
+def saved_now(node: DQNTrainingNode) -> Path:
+    assert node.parent is not None
+    folder = node.folder.checkpoints / checkpoint_name(node.parent, node.accounting.offsets_advanced)
+    node.checkpoint(folder)
+    return folder
+
+
+@pytest.mark.parametrize("name", ["tensors.safetensors", "state.json", "manifest.json"])
+def test_a_flipped_bit_in_the_newest_checkpoint_makes_recovery_use_the_one_before(tmp_path: Path, name: str):
+    node = node_in(tmp_path)
+    node.positions = {0: 0}
+    node.journal.begin(node.positions)
+    node.publish()
+    records = interleaved(node, [0] * 40)
+    folders: list[Path] = []
+    for record in records:
+        before = node.version
+        feed(node, [record])
+        if node.version != before and not node.train_due() and node.updates == published(node)[-1].updates:
+            folders.append(saved_now(node))
+    assert len(folders) > 2
+    damaged = bytearray((folders[-1] / name).read_bytes())
+    damaged[len(damaged) // 2] ^= 1
+    (folders[-1] / name).write_bytes(bytes(damaged))
+    lineage = lineage_of(node)
+    other = node_in(tmp_path)
+    recovered = recover(other, lineage, other.folder, log_of(records).at, lambda record: {})
+    assert recovered.trouble == ""
+    assert recovered.began_at is not None
+    assert folders[-2].name.startswith(f"000001-{recovered.began_at.number:09d}")
+
+
+def test_loading_an_old_checkpoint_never_takes_numbers_back(tmp_path: Path):
+    """The run goes on from it under its own numbers, and says that the next version does not follow."""
+    node, log = live(tmp_path, [0] * 20)
+    old = tmp_path / "old"
+    node.checkpoint(old)
+    feed(node, interleaved(node, [0] * 40)[20:])
+    log = log_of(interleaved(node, [0] * 40))
+    lineage = lineage_of(node)
+    other = node_in(tmp_path)
+    other.load_checkpoint(old)
+    loaded = other.weights()
+    links = SimpleNamespace(epoch=2, lineage=lineage, ordered=log.at)
+    other._come_back(links)  # type: ignore[arg-type]
+    other._links = links  # type: ignore[assignment]
+    assert other.version == Version(2, lineage.number)
+    assert all(other.weights()[name].tobytes() == array.tobytes() for name, array in loaded.items())
+    checkpoints: list[str] = []
+    other._checkpoints = SimpleNamespace(submit=lambda name, snapshot: checkpoints.append(name))  # type: ignore[assignment]
+    other.publish()
+    journal = read_journal(published(other)[-1])
+    assert published(other)[-1].number == lineage.number + 1
+    # Recovery cannot follow the journal over that version, so it needs a checkpoint behind it at once.
+    assert len(checkpoints) == 1
+    assert "loaded fold@1." in journal.broken
+    assert other.folder.origin(journal.origin_sha256).is_dir()
+
+
 def test_recovery_without_a_checkpoint_begins_at_the_beginning(tmp_path: Path):
     node, log = live(tmp_path, [0] * 40)
     lineage = lineage_of(node)
@@ -278,6 +341,9 @@ def test_what_retention_took_is_said_and_not_fatal_unless_asked(tmp_path: Path):
     assert other.updates == newest.updates
     assert other.positions == lineage.positions(newest.number)
     assert other.accounting.holds()
+    # Its weights are lost, but not what was judged: a chunk that is sent again is a duplicate.
+    again = other.examiner().examine(record_of(node, 12, 40, 0, actor="a0"))
+    assert other.apply(again) == "duplicate"
     assert all(other.weights()[name].tobytes() == weights[name].tobytes() for name in weights)
     # The journal of the next version says that it does not follow.
     lead(other, 2)

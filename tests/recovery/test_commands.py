@@ -28,7 +28,6 @@ def test_quicksaves_that_were_cut_short_are_made_once(local_services: Services, 
         run.check(tmp_path / "actors.ledger")
     folder = RunFolder(run.config.saves, run.name).manual_save
     kept = [path.name for path in folder.iterdir() if not path.name.startswith(".")]
-    print(saved)
     assert sorted(kept) == sorted(Path(path).name for path in saved)
     assert len(set(saved)) == len(POINTS)
     for path in saved:

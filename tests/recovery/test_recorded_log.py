@@ -44,7 +44,8 @@ def undisturbed(local_services: Services, tmp_path_factory: pytest.TempPathFacto
 
 @pytest.mark.timeout(soak(3600, 600))
 def test_killed_at_every_named_point(undisturbed: Run, local_services: Services, tmp_path: Path):
-    """And with checkpoints damaged, and killed at random moments: the sequence of (number, sha256) is the undisturbed run's, and so is each record's verdict."""
+    """With damaged checkpoints and random kills besides: the sequence of (number, sha256) is the undisturbed run's,
+    and so is each record's verdict."""
     run = recorded(local_services, tmp_path, "killed")
     for point in POINTS:
         run.dies(point)

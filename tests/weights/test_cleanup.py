@@ -2,6 +2,7 @@
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pipeline.broker import BrokerSettings, Producer, Topics
@@ -51,6 +52,7 @@ def test_the_policy():
     assert removable(made, 50, 0) == removable(Lineage("run"), 1, 0) == []
 
 
+@hypothesis_settings(deadline=None)
 @given(
     st.lists(st.integers(0, 2), max_size=30),
     st.integers(0, 35),

@@ -76,7 +76,7 @@ def publish_through(
             done.set()
 
     with Producer(settings, transactional_id=topics.namespace) as producer:
-        producer.init_transactions()
+        producer.init_transactions(60.0)  # the broker makes its own topic for it first
         publisher = Publisher(store, producer, topics, timeout=2.0)
         killer = threading.Thread(target=kill_all)
         with BackgroundPublisher(publisher, published.append, max_pause=0.5) as background:
@@ -90,7 +90,7 @@ def publish_through(
             assert number == len(published)
             failures = background.failures
     with Producer(settings, transactional_id=topics.namespace) as successor:
-        successor.init_transactions()
+        successor.init_transactions(60.0)
     return published, failures
 
 

@@ -4,6 +4,7 @@ import uuid
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from pipeline.broker import BrokerSettings, Producer, Record, Topics, ensure_topics
@@ -112,6 +113,7 @@ RECORDS = st.lists(
 )
 
 
+@hypothesis_settings(deadline=None)
 @given(RECORDS)
 def test_whatever_is_written_it_is_one_line(records: list[ModelVersionRecord]):
     made = Lineage("run")
@@ -132,6 +134,7 @@ def test_whatever_is_written_it_is_one_line(records: list[ModelVersionRecord]):
     assert len({version.number for version in versions}) == len(versions)
 
 
+@hypothesis_settings(deadline=None)
 @given(st.data())
 def test_learners_that_replace_each_other_leave_one_line(data: st.DataObject):
     """Learners claim, announce, repeat themselves, and those that were replaced go on unaware, in any interleaving."""
