@@ -79,6 +79,8 @@ class EnvironmentConfig:
     """Sub-environments in one client process."""
     kwargs: dict[str, Any] = field(default_factory=dict[str, Any])
     """Passed to gymnasium.make_vec as they are."""
+    action_masks: bool = False
+    """Whether the environment's info tells with `action_mask` which actions are allowed, as Taxi's does."""
     solved_return: float = 475.0
     """The average greedy return from which on the environment counts as solved."""
 
@@ -96,15 +98,57 @@ class ExplorationConfig:
 
 
 @dataclass
+class CategoricalConfig:
+    """Distributions of returns instead of their means (Bellemare et al., 2017)."""
+
+    enabled: bool = False
+    """Whether the network learns distributions."""
+    atoms: int = 51
+    """Points of each action's distribution, at least 2."""
+    v_min: float = -10.0
+    """The least return of a distribution, discounted as the algorithm does; lesser ones count as this."""
+    v_max: float = 10.0
+    """The largest return of a distribution; larger ones count as this."""
+
+
+@dataclass
+class PrioritisedConfig:
+    """Transitions drawn by how wrong their values were (Schaul et al., 2016)."""
+
+    enabled: bool = False
+    """Whether transitions are drawn by priority; otherwise all alike."""
+    alpha: float = 0.5
+    """How much priorities count; 0: not at all."""
+    beta: float = 0.4
+    """How far importance weights make up for the priorities at the first update; 1: in full."""
+    beta_updates: int = 100_000
+    """Over how many updates beta rises linearly to 1."""
+    epsilon: float = 1e-6
+    """Added to each priority, so that none is 0."""
+
+
+@dataclass
 class AlgorithmConfig:
     """What is learned, and how."""
 
     name: str = "dqn"
-    """The algorithm: dqn."""
+    """What the algorithm is called in run names and lists, dqn or rainbow; the settings below say what it does."""
     hidden: list[int] = field(default_factory=lambda: [128, 128])
     """Widths of the hidden layers."""
+    network: str = "mlp"
+    """How image columns (three axes, uint8 or bool) are read: mlp (as numbers), or by convolutions: nature, impala."""
+    dueling: bool = False
+    """Value and advantages in two streams (Wang et al., 2016)."""
+    noisy: bool = False
+    """Linear layers with learned noise, which explores beside ε (Fortunato et al., 2018)."""
+    noisy_std: float = 0.5
+    """The noise at the beginning, before it is divided by the root of a layer's inputs."""
+    categorical: CategoricalConfig = field(default_factory=CategoricalConfig)
+    """Distributions of returns."""
+    prioritised: PrioritisedConfig = field(default_factory=PrioritisedConfig)
+    """Prioritised replay."""
     huber_delta: float = 1.0
-    """TD error beyond which the loss grows linearly; 0: squared throughout."""
+    """TD error beyond which the loss grows linearly; 0: squared throughout. Distributions have no use for it."""
     double: bool = True
     """Double Q-learning (van Hasselt et al., 2016)."""
     n_step: int = 3
@@ -322,7 +366,8 @@ CHOICES = {
     "services.kind": ("embedded", "local", "external"),
     "client.queue_policy": ("block", "drop_oldest", "drop_newest"),
     "log_level": ("debug", "info", "warning", "error"),
-    "algorithm.name": ("dqn",),
+    "algorithm.name": ("dqn", "rainbow"),
+    "algorithm.network": ("mlp", "nature", "impala"),
     "replay.topic": ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters"),
 }
 
@@ -335,6 +380,8 @@ POSITIVE = (
     "algorithm.buffer_rows",
     "algorithm.updates_per_version",
     "algorithm.target_interval",
+    "algorithm.categorical.atoms",
+    "algorithm.prioritised.beta_updates",
     "learner.version_window",
     "learner.prefetch_chunks",
     "client.chunk_steps",

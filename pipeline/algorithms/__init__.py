@@ -13,7 +13,16 @@ if TYPE_CHECKING:
     from pipeline.algorithms.agent import Agent
     from pipeline.algorithms.batch import TransitionBatch
     from pipeline.algorithms.dqn import DQN
-    from pipeline.algorithms.losses import double_q_learning, double_q_loss, q_learning, q_loss
+    from pipeline.algorithms.losses import (
+        categorical_target,
+        cross_entropy,
+        double_q_learning,
+        double_q_loss,
+        masked,
+        project,
+        q_learning,
+        q_loss,
+    )
     from pipeline.algorithms.networks import QNetwork, build_network
 
 __all__ = [
@@ -25,8 +34,12 @@ __all__ = [
     "QNetwork",
     "TransitionBatch",
     "build_network",
+    "categorical_target",
+    "cross_entropy",
     "double_q_learning",
     "double_q_loss",
+    "masked",
+    "project",
     "q_learning",
     "q_loss",
 ]
@@ -37,8 +50,12 @@ _HOMES = {
     "QNetwork": "networks",
     "TransitionBatch": "batch",
     "build_network": "networks",
+    "categorical_target": "losses",
+    "cross_entropy": "losses",
     "double_q_learning": "losses",
     "double_q_loss": "losses",
+    "masked": "losses",
+    "project": "losses",
     "q_learning": "losses",
     "q_loss": "losses",
 }

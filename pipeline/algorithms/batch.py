@@ -37,3 +37,8 @@ class TransitionBatch(Protocol):
     def next_observation(self) -> Mapping[str, NDArray[Any]]:
         """s_t by column name, the observation to bootstrap from."""
         ...
+
+    @property
+    def weights(self) -> NDArray[np.float32]:
+        """Importance weights, (B,); read only where the settings say that transitions are prioritised."""
+        ...

@@ -1,4 +1,4 @@
-"""(Double) DQN's learning side."""
+"""The learning side of DQN and what extends it, up to Rainbow."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -10,11 +10,20 @@ from torch import Tensor
 
 from pipeline.algorithms.batch import TransitionBatch
 from pipeline.algorithms.flat import FlatParameters
-from pipeline.algorithms.losses import double_q_learning, huber, q_learning
-from pipeline.algorithms.networks import build_network, discrete_actions
+from pipeline.algorithms.losses import (
+    categorical_target,
+    cross_entropy,
+    divergence,
+    double_q_learning,
+    huber,
+    masked,
+    q_learning,
+    weighted_mean,
+)
+from pipeline.algorithms.networks import QNetwork, build_network, discrete_actions
 from pipeline.algorithms.settings import DQNSettings
 from pipeline.errors import CheckpointError
-from pipeline.experience import Layout
+from pipeline.experience import ACTION_MASK, Layout
 
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
@@ -24,10 +33,20 @@ class DQN:
 
     DQN (Mnih et al., 2015) with the double estimator (van Hasselt et al., 2016) unless switched
     off. Every ``target_interval`` updates the target network moves to the online network, by
-    ``target_rate`` of the way.
+    ``target_rate`` of the way. Each of these is switched on by its setting, all of them are Rainbow
+    (Hessel et al., 2018, arXiv 1710.02298): dueling, noisy and categorical networks (see
+    ``QNetwork``), and importance weights and priorities for a prioritised buffer (Schaul et al.,
+    2016, arXiv 1511.05952). n-step returns are the reader's.
+
+    Noise is drawn anew for each of the three passes of an update: the one that chooses the next
+    action, the one that values it, and the one that learns (Fortunato et al., 2018, section 3.1).
+
+    Where the batch has a column ``action_mask``, bool (B, A), the next action is chosen among those
+    that it allows at s_t.
 
     Guarantees: on the CPU, with one torch thread, same seed and same batches give the same weights
-    to the last bit; ``state`` and ``load_state`` do not break that.
+    to the last bit; ``state`` and ``load_state`` do not break that. Noise comes from a generator of
+    its own, which is part of the state; torch's global one is neither read nor moved.
     """
 
     def __init__(self, layout: Layout, settings: DQNSettings, seed: int, device: str | torch.device = "cpu") -> None:
@@ -36,7 +55,7 @@ class DQN:
         Args:
             layout: the run's columns; the action space has to be Discrete.
             settings: the learning rule's settings.
-            seed: seed of the initial weights.
+            seed: seed of the initial weights and of the noise, 0 or more.
             device: where to compute.
 
         Raises:
@@ -58,11 +77,25 @@ class DQN:
             fused=self._device.type in ("cpu", "cuda"),
         )
         self._updates = 0
+        # Another stream than that of the initial weights.
+        noise_seed = np.random.SeedSequence([seed, 1]).generate_state(1, np.uint64)[0]
+        self._noise = torch.Generator()
+        self._noise.manual_seed(int(noise_seed))
+        self._priorities: NDArray[np.float32] | None = None
 
     @property
     def updates(self) -> int:
         """Updates made so far."""
         return self._updates
+
+    @property
+    def priorities(self) -> NDArray[np.float32] | None:
+        """What the last update found of its batch, to draw transitions by: float32 (B,).
+
+        Absolute TD errors, or, of distributions, the divergences from their targets, as in Rainbow. None where the
+        settings say that transitions are not prioritised, and before the first update.
+        """
+        return self._priorities
 
     def update(self, batch: TransitionBatch, metrics: bool = False) -> dict[str, float]:
         """One gradient step on a batch of B transitions.
@@ -72,8 +105,9 @@ class DQN:
             metrics: also report figures, which waits for the device.
 
         Returns:
-            With ``metrics``: ``loss``, ``td_error`` (mean absolute), ``q`` (mean value of the
-            actions taken), ``gradient_norm`` (before clipping). Otherwise nothing.
+            With ``metrics``: ``loss``, ``td_error`` (mean absolute; of distributions the mean
+            divergence from their targets), ``q`` (mean value of the actions taken),
+            ``gradient_norm`` (before clipping). Otherwise nothing.
 
         Raises:
             LearnerError: the batch's arrays do not fit together.
@@ -85,15 +119,30 @@ class DQN:
             actions = actions - self._first_action
         reward, discount = self._tensor(batch.reward), self._tensor(batch.discount)
 
+        mask = self._mask(batch.columns)
+
+        self._resample(self._target)
+        self._resample(self._online)
         with torch.no_grad():
-            value = self._target(next_observation)
-            selector = self._online(next_observation) if self._settings.double else None
-        q = self._online(observation)
-        if selector is None:
-            td_error = q_learning(q, actions, reward, discount, value)
+            outputs_t = self._target.outputs(next_observation)
+            q_t = self._target.values(outputs_t)
+            selector = self._online(next_observation) if self._settings.double else q_t
+            if mask is not None:
+                selector = masked(selector, mask)
+        self._resample(self._online)
+        outputs = self._online.outputs(observation)
+        weights = self._tensor(batch.weights) if self._settings.prioritised else None
+        if self._settings.network.categorical:
+            target = categorical_target(reward, discount, self._online.support, outputs_t, selector)
+            losses = cross_entropy(outputs, actions, target)
+            error = divergence(losses, target)
+            loss = losses.mean() if weights is None else weighted_mean(losses, weights)
         else:
-            td_error = double_q_learning(q, actions, reward, discount, value, selector)
-        loss = huber(td_error, self._settings.huber_delta)
+            if self._settings.double or mask is not None:
+                error = double_q_learning(outputs, actions, reward, discount, q_t, selector)
+            else:
+                error = q_learning(outputs, actions, reward, discount, q_t)
+            loss = huber(error, self._settings.huber_delta, weights)
         gradient = self._online_flat.zero_gradient()
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
         norm = gradient.square().sum().sqrt()
@@ -105,12 +154,15 @@ class DQN:
         self._updates += 1
         if self._updates % self._settings.target_interval == 0:
             self._target_flat.move_to(self._online_flat, self._settings.target_rate)
+        if self._settings.prioritised:
+            self._priorities = error.detach().abs().cpu().numpy()
         if not metrics:
             return {}
+        q = self._online.values(outputs.detach())
         return {
             "loss": loss.item(),
-            "td_error": td_error.detach().abs().mean().item(),
-            "q": q.detach().gather(1, actions[:, None]).mean().item(),
+            "td_error": error.detach().abs().mean().item(),
+            "q": q.gather(1, actions[:, None]).mean().item(),
             "gradient_norm": norm.item(),
         }
 
@@ -121,7 +173,8 @@ class DQN:
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that ``load_state`` needs to go on bit for bit, as arrays by name.
 
-        Names begin with ``online/``, ``target/`` or ``adam/``; ``updates`` is an int64 scalar.
+        Names begin with ``online/``, ``target/`` or ``adam/``; ``updates`` is an int64 scalar,
+        ``noise``, only where the network is noisy, the generator's state as uint8.
         """
         state = {f"online/{name}": array for name, array in self.weights().items()}
         for name, array in _arrays(self._target.state_dict()).items():
@@ -134,19 +187,24 @@ class DQN:
                 state[f"adam/{name}"] = array
         state["adam/step"] = np.array(float(moments["step"]) if moments else 0.0, np.float32)
         state["updates"] = np.array(self._updates, np.int64)
+        if self._settings.network.noisy:
+            state["noise"] = self._noise.get_state().numpy().copy()
         return state
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on as the learner that gave ``state``.
 
         Raises:
-            CheckpointError: a name or shape is not this learner's. Nothing was changed then.
+            CheckpointError: a name or shape is not this learner's, or the noise's generator is damaged.
+                Nothing was changed then.
         """
         expected: dict[str, tuple[int, ...]] = {"updates": (), "adam/step": ()}
         for name in _MOMENTS:
             expected[f"adam/{name}"] = (self._online_flat.size,)
         for name, tensor in self._online.state_dict().items():
             expected[f"online/{name}"] = expected[f"target/{name}"] = tuple(tensor.shape)
+        if self._settings.network.noisy:
+            expected["noise"] = tuple(self._noise.get_state().shape)
         found = {name: tuple(array.shape) for name, array in state.items()}
         wrong = [name for name in sorted(found.keys() | expected.keys()) if found.get(name) != expected.get(name)]
         if wrong:
@@ -155,9 +213,12 @@ class DQN:
                 f"dqn: the checkpoint is of another network: {', '.join(wrong[:5])}{more} missing, "
                 "unknown or of another shape; load it with the settings and spaces of its run"
             )
+        noise = _generator(state["noise"]) if self._settings.network.noisy else self._noise
         for prefix, network in (("online/", self._online), ("target/", self._target)):
             network.load_state_dict({name: _tensor(state[prefix + name]) for name in network.state_dict()})
         self._updates = int(state["updates"])
+        self._noise = noise
+        self._priorities = None
         self._optimizer.state.clear()
         if state["adam/step"]:
             device = self._device
@@ -179,6 +240,15 @@ class DQN:
             network.load_state_dict({name: _tensor(array) for name, array in weights.items()})
         self._optimizer.state.clear()
 
+    def _resample(self, network: QNetwork) -> None:
+        """Give the network fresh noise, where it has any."""
+        if network.noise_size:
+            network.set_noise(torch.randn(network.noise_size, generator=self._noise).to(self._device))
+
+    def _mask(self, columns: Mapping[str, NDArray[Any]]) -> Tensor | None:
+        mask = columns.get(ACTION_MASK)
+        return None if mask is None else self._tensor(mask)
+
     def _tensors(self, columns: Mapping[str, NDArray[Any]]) -> dict[str, Tensor]:
         return {name: self._tensor(array) for name, array in columns.items()}
 
@@ -188,6 +258,17 @@ class DQN:
 
 def _tensor(array: NDArray[Any]) -> Tensor:
     return torch.tensor(np.asarray(array))
+
+
+def _generator(state: NDArray[Any]) -> torch.Generator:
+    generator = torch.Generator()
+    try:
+        generator.set_state(_tensor(state))
+    except (RuntimeError, TypeError) as error:
+        raise CheckpointError(
+            f"dqn: the checkpoint's noise generator is damaged ({error}); use the checkpoint before"
+        ) from error
+    return generator
 
 
 def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:

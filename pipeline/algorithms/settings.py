@@ -8,29 +8,61 @@ from dataclasses import dataclass, field
 
 from pipeline.errors import ConfigError
 
+NETWORKS = ("mlp", "nature", "impala")
+"""Ways to read an image."""
+
 
 @dataclass
 class NetworkSettings:
-    """Shape of the network that turns an observation into action values."""
+    """Shape of the network that turns an observation into action values; learner and actors have the same."""
 
     hidden: tuple[int, ...] = (128, 128)
-    """Units of each hidden layer, from the observation to the action values."""
+    """Units of each hidden layer, from the observation's features to the action values."""
+    image: str = "mlp"
+    """How image columns (three axes, uint8 or bool) become features: mlp (as they are), nature, impala."""
+    dueling: bool = False
+    """Value and advantages in two streams, each with the last hidden layer of its own (Wang et al., 2016)."""
+    noisy: bool = False
+    """Linear layers with learned noise (Fortunato et al., 2018)."""
+    noisy_std: float = 0.5
+    """The noise at the beginning, before it is divided by the root of a layer's inputs."""
+    atoms: int = 1
+    """Points of each action's distribution of returns (Bellemare et al., 2017); 1: values, no distributions."""
+    v_min: float = -10.0
+    """The least return of a distribution."""
+    v_max: float = 10.0
+    """The largest return of a distribution."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be built.
 
         Raises:
-            ConfigError: a layer has fewer than one unit.
+            ConfigError: names the setting that is out of range.
         """
         # Hydra hands tuples back as lists.
         self.hidden = tuple(self.hidden)
         if any(units < 1 for units in self.hidden):
             raise ConfigError(f"network.hidden is {self.hidden}, but every layer needs at least one unit")
+        if self.image not in NETWORKS:
+            raise ConfigError(f"algorithm.network is {self.image!r}, but has to be one of {', '.join(NETWORKS)}")
+        if not 0 <= self.noisy_std < math.inf:
+            raise ConfigError(f"algorithm.noisy_std is {self.noisy_std}, but has to be 0 or more")
+        if self.atoms < 1:
+            raise ConfigError(f"algorithm.categorical.atoms is {self.atoms}, but has to be 1 or more")
+        if self.atoms > 1 and not -math.inf < self.v_min < self.v_max < math.inf:
+            raise ConfigError(
+                f"algorithm.categorical.v_min is {self.v_min} and v_max {self.v_max}, but v_min has to be below v_max"
+            )
+
+    @property
+    def categorical(self) -> bool:
+        """Whether each action has a distribution of returns."""
+        return self.atoms > 1
 
 
 @dataclass
 class DQNSettings:
-    """Settings of (double) DQN's learning rule. The n of n-step returns is the reader's."""
+    """Settings of the learning rule of DQN and its extensions. The n of n-step returns is the reader's."""
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
     """Shape of the action-value network."""
@@ -51,7 +83,10 @@ class DQNSettings:
     gradient_clip: float = 10.0
     """Largest global norm of a gradient; 0 leaves gradients as they are."""
     huber_delta: float = 1.0
-    """TD error beyond which the loss grows linearly; 0 means squared errors throughout."""
+    """TD error beyond which the loss grows linearly; 0 means squared errors throughout. Distributions have no use for
+    it."""
+    prioritised: bool = False
+    """Weigh the losses by the batch's importance weights, and give priorities (Schaul et al., 2016)."""
 
     def __post_init__(self) -> None:
         """Refuse values out of range.

@@ -2,15 +2,39 @@
 
 from pipeline.algorithms.settings import DQNSettings, NetworkSettings
 from pipeline.config import AlgorithmConfig
+from pipeline.errors import ConfigError
 
 
 def network_spec(config: AlgorithmConfig) -> NetworkSettings:
-    """The network that learner and actors build alike."""
-    return NetworkSettings(hidden=tuple(config.hidden))
+    """The network that learner and actors build alike.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+    categorical = config.categorical
+    if categorical.enabled and categorical.atoms < 2:
+        raise ConfigError(
+            f"algorithm.categorical.atoms is {categorical.atoms}, but a distribution needs 2 or more; switch it off "
+            "with algorithm.categorical.enabled=false"
+        )
+    return NetworkSettings(
+        hidden=tuple(config.hidden),
+        image=config.network,
+        dueling=config.dueling,
+        noisy=config.noisy,
+        noisy_std=config.noisy_std,
+        atoms=categorical.atoms if categorical.enabled else 1,
+        v_min=categorical.v_min,
+        v_max=categorical.v_max,
+    )
 
 
 def dqn_settings(config: AlgorithmConfig) -> DQNSettings:
-    """DQN's settings."""
+    """The learning rule's settings.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
     return DQNSettings(
         network=network_spec(config),
         double=config.double,
@@ -22,4 +46,5 @@ def dqn_settings(config: AlgorithmConfig) -> DQNSettings:
         target_rate=config.target_rate,
         gradient_clip=config.grad_clip,
         huber_delta=config.huber_delta,
+        prioritised=config.prioritised.enabled,
     )

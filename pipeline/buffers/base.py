@@ -21,7 +21,7 @@ class Batch:
 
     Attributes:
         observation: s_tm1 by column name, each (B, *column.shape) of the column's dtype.
-        columns: action and extras at s_tm1 by column name, each (B, *column.shape).
+        columns: action and extras at s_tm1, and ``action_mask`` at s_t, by column name, each (B, *column.shape).
         reward: r_t, the n-step return, float32 (B,).
         discount: discount_t, gamma^k or 0 where the episode terminated, float32 (B,).
         next_observation: s_t, the observation to bootstrap from, like ``observation``.

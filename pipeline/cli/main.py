@@ -98,7 +98,7 @@ def _help(name: str, command: Command) -> str:
     actions = f" [{'|'.join(command.actions)}]" if command.actions else ""
     lines = [f"usage: pipeline {name}{actions} [SETTING=VALUE ...]", "", command.summary, ""]
     lines += [
-        "groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn",
+        "groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn|rainbow",
         "",
     ]
     texts = documentation()

@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 from pipeline.client.connector import DQNConnector
 from pipeline.client.transition import Transition
 from pipeline.config import PipelineConfig
-from pipeline.environment import make_vector
-from pipeline.experience import Ending
+from pipeline.environment import action_masks, make_vector
+from pipeline.errors import ConfigError
+from pipeline.experience import ACTION_MASK, Ending
 
 log = logging.getLogger(__name__)
 
@@ -27,6 +28,7 @@ def act(config: PipelineConfig, stop: Callable[[], bool] = lambda: False) -> int
 
     Raises:
         RunNotFoundError, BrokerUnreachableError, ServerTimeoutError: see :class:`DQNConnector`.
+        ConfigError: the environment gives no action masks, or unfit ones, where the run needs them.
     """
     torch.set_num_threads(config.client.torch_threads)
     connector = DQNConnector(config)
@@ -54,7 +56,15 @@ class _ActingLoop:
         self._next_step_reset = environment.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
         count = environment.num_envs
         self._random = np.random.default_rng(seed)
-        self._observation, _ = environment.reset(seed=seed)
+        self._observation, info = environment.reset(seed=seed)
+        self._masks: NDArray[np.bool_] | None = None
+        if connector.run_config.environment.action_masks:
+            if ACTION_MASK not in info:
+                raise ConfigError(
+                    "environment.action_masks=true, but the environment's info holds no 'action_mask' after a reset; "
+                    "switch it off for this environment"
+                )
+            self._masks = action_masks(info, environment)
         self._resetting = np.zeros(count, bool)
         self._returns = np.zeros(count)
         self._steps = np.zeros(count, np.int64)
@@ -66,10 +76,15 @@ class _ActingLoop:
         """Act once in every sub-environment, and push what happened."""
         connector = self._connector
         with connector:
-            action = connector.agent.act(self._observation, connector.epsilon, self._random)
+            action = connector.agent.act(self._observation, connector.epsilon, self._random, mask=self._masks)
         following, reward, terminated, truncated, info = self._environment.step(action)
         ended = np.logical_or(terminated, truncated)
         last = following if self._next_step_reset else _with_final(following, ended, info)
+        masks = None if self._masks is None else action_masks(info, self._environment)
+        last_masks = masks
+        if masks is not None and not self._next_step_reset and ended.any():
+            final = action_masks(info.get("final_info", {}), self._environment)
+            last_masks = np.where(ended[:, None], final, masks)
         if self._resetting.any():
             # Gymnasium's next-step mode: this step only reset these sub-environments; nothing happened in them.
             live = np.flatnonzero(~self._resetting)
@@ -83,10 +98,14 @@ class _ActingLoop:
                         terminated[live],
                         truncated[live],
                         live,
+                        _extras(last_masks, live),
                     )
                 )
         else:
-            connector.push_sample(Transition(self._observation, action, reward, last, terminated, truncated))
+            extras = _extras(last_masks)
+            connector.push_sample(
+                Transition(self._observation, action, reward, last, terminated, truncated, extras=extras)
+            )
         live_mask = ~self._resetting
         self._returns += np.where(live_mask, reward, 0.0)
         self._steps += live_mask
@@ -94,6 +113,7 @@ class _ActingLoop:
             self._finish(int(environment), bool(terminated[environment]))
         self._resetting = ended & live_mask if self._next_step_reset else self._resetting
         self._observation = following
+        self._masks = masks
 
     def _finish(self, environment: int, terminated: bool) -> None:
         self._connector.push_episode_info(
@@ -115,6 +135,13 @@ class _ActingLoop:
 
 def _now_ms() -> int:
     return int(time.time() * 1000)
+
+
+def _extras(masks: NDArray[np.bool_] | None, index: NDArray[np.int64] | None = None) -> dict[str, Any] | None:
+    """What a transition holds beside the usual: which actions its last observation allows."""
+    if masks is None:
+        return None
+    return {ACTION_MASK: masks if index is None else masks[index]}
 
 
 def _rows(value: Any, index: NDArray[np.int64]) -> Any:

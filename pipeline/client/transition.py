@@ -22,6 +22,7 @@ class Transition:
         truncated: bool, or bool[E]: the episode was cut off; the last observation is bootstrapped from.
         environment: which sub-environment; int, or int[E]. By default 0, or 0 … E-1.
         extras: further columns of the run's layout, such as the behaviour's log-probability; None where there are none.
+            ``action_mask``, bool[actions] or bool[E, actions], tells what is allowed at ``next_observation``.
     """
 
     observation: Any

@@ -11,7 +11,7 @@ from pipeline.algorithms.spec import network_spec
 from pipeline.broker import Topics
 from pipeline.config import PipelineConfig
 from pipeline.connect import connect
-from pipeline.environment import make_vector, read_layout
+from pipeline.environment import action_masks, make_vector, read_layout
 from pipeline.errors import PipelineError
 from pipeline.experience import Version
 from pipeline.weights import Follower, ObjectStore, unpack
@@ -52,9 +52,9 @@ class Evaluator:
         self._environment = make_vector(config.environment, episodes)
         self._same_step = self._environment.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP
         self._agent = Agent(read_layout(config.environment), network_spec(config.algorithm), seed)
+        self._masked = config.environment.action_masks
         self._episodes = episodes
         self._seed = seed
-        self._random = np.random.default_rng(seed)
 
     def evaluate(self, record: ModelVersionRecord, data: bytes, at_least: float | None = None) -> Score:
         """Play the first episode of each sub-environment with these weights.
@@ -66,13 +66,14 @@ class Evaluator:
                 episodes end after ``max_episode_steps``; None plays all to their end.
         """
         self._agent.load(unpack(data))
-        observation, _ = self._environment.reset(seed=self._seed)
+        observation, info = self._environment.reset(seed=self._seed)
         total = np.zeros(self._episodes)
         running = np.ones(self._episodes, bool)
         limit = self._environment.spec.max_episode_steps if self._environment.spec is not None else None
         while running.any():
-            action = self._agent.act(observation, 0.0, self._random)
-            observation, reward, terminated, truncated, _ = self._environment.step(action)
+            mask = action_masks(info, self._environment) if self._masked else None
+            action = self._agent.act(observation, explore=False, mask=mask)
+            observation, reward, terminated, truncated, info = self._environment.step(action)
             total += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
             if at_least is not None and limit is not None:

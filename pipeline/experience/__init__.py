@@ -3,7 +3,7 @@
 from pipeline.experience.chunk import Chunk, Ending, Segments
 from pipeline.experience.episode import EpisodeInfo
 from pipeline.experience.identity import Identity, new_session
-from pipeline.experience.layout import Layout
+from pipeline.experience.layout import ACTION_MASK, Layout
 from pipeline.experience.nstep import NStepReader, Transitions
 from pipeline.experience.spaces import (
     Column,
@@ -16,6 +16,7 @@ from pipeline.experience.spaces import (
 from pipeline.experience.version import Version
 
 __all__ = [
+    "ACTION_MASK",
     "Chunk",
     "Column",
     "Ending",

@@ -20,6 +20,8 @@ from pipeline.experience.spaces import (
     space_to_json,
 )
 
+ACTION_MASK = "action_mask"
+"""Name of an extra column: which actions are allowed at the observation that the step led to, bool (actions,)."""
 REWARD = Column("reward", np.dtype(np.float32), ())
 _MAX_EXTRAS = 64
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from pipeline.errors import CheckpointError, ConfigError
 from pipeline.experience.chunk import Chunk, Ending
 from pipeline.experience.identity import Identity
-from pipeline.experience.layout import Layout
+from pipeline.experience.layout import ACTION_MASK, Layout
 from pipeline.experience.spaces import Column
 from pipeline.experience.version import NUMBER_LIMIT
 
@@ -36,7 +36,8 @@ class Transitions:
         observations: arrays of R rows by column name; each observation once.
         start: int64[T], row of s_t; strictly increasing.
         end: int64[T], row of the observation to bootstrap from; start < end <= start + n.
-        columns: arrays of T rows by column name: action and extras of the step at `start`.
+        columns: arrays of T rows by column name: action and extras of the step at `start`; but of
+            ``action_mask`` the window's last one, which belongs to the observation at `end`.
         reward: float32[T], the n-step return, without the bootstrap.
         discount: float32[T], gamma^k, or 0 after termination.
         version_epoch: int64[T], epoch of the oldest version that acted in the window.
@@ -329,7 +330,11 @@ class _Assembly:
             observations={c.name: _joined(self._observations[c.name], c) for c in self._layout.observation},
             start=start,
             end=start + horizon,
-            columns={name: array[step] for name, array in columns.items() if name != "reward"},
+            columns={
+                name: array[step + furthest if name == ACTION_MASK else step]
+                for name, array in columns.items()
+                if name != "reward"
+            },
             reward=total.astype(np.float32),
             discount=discount.astype(np.float32),
             version_epoch=keys >> 40,

@@ -7,14 +7,14 @@ from typing import Any, cast
 from pipeline.config import PipelineConfig, to_dict
 
 _LEARNER = ("seed", "version_window", "max_chunk_bytes", "torch_threads")
-_ENVIRONMENT = ("id", "kwargs")
+_ENVIRONMENT = ("id", "kwargs", "action_masks")
 
 
 def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     """Those of a whole configuration, as :func:`to_dict` gives it, by dotted name."""
     chosen = {
         "algorithm": config["algorithm"],
-        "environment": {name: config["environment"][name] for name in _ENVIRONMENT},
+        "environment": {name: config["environment"][name] for name in _ENVIRONMENT if name in config["environment"]},
         "learner": {name: config["learner"][name] for name in _LEARNER},
     }
     return dict(_leaves(chosen, ""))
@@ -33,6 +33,9 @@ def changed_settings(before: str, config: PipelineConfig) -> str:
     if not before:
         return ""
     old, new = decisive(json.loads(before)), decisive(to_dict(config))
+    # A setting that an older release did not have is made so that its default is what that release did.
+    defaults = decisive(to_dict(PipelineConfig()))
+    old = {name: defaults[name] for name in new if name in defaults} | old
     names = [name for name in sorted(old.keys() | new.keys()) if old.get(name) != new.get(name)]
     if not names:
         return ""

@@ -1,4 +1,4 @@
-"""DQN's training node: a replay buffer, and updates in a fixed ratio to accepted transitions."""
+"""The training node of DQN and Rainbow: a replay buffer, and updates in a fixed ratio to accepted transitions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.algorithms import DQN
+from pipeline.algorithms import DQN, LinearSchedule
 from pipeline.algorithms.spec import dqn_settings
 from pipeline.broker import OrderedReader, Record
-from pipeline.buffers import BufferState, UniformBuffer
+from pipeline.buffers import BufferState, PrioritizedBuffer, UniformBuffer
 from pipeline.config import PipelineConfig
 from pipeline.experience import Chunk, Identity, NStepReader
 from pipeline.learner.node import TrainingNode
@@ -18,11 +18,14 @@ from pipeline.wire import RecordHeaders
 
 
 class DQNTrainingNode(TrainingNode):
-    """(Double) DQN with n-step returns from a uniform replay buffer (reference 001).
+    """DQN with n-step returns from a replay buffer, and what extends it, up to Rainbow (reference 001).
 
     Samples of the last ``learner.version_window`` versions are accepted. After ``learning_starts`` accepted
     transitions there is one update for every ``transitions_per_update`` more, and a version every
     ``updates_per_version`` updates.
+
+    Where ``algorithm.prioritised`` says so, transitions are drawn by priority, and each update gives those of its batch
+    new ones.
 
     A checkpoint holds which records of the log the buffer was made of, not the buffer, unless
     ``learner.checkpoint_buffer`` says so.
@@ -31,6 +34,8 @@ class DQNTrainingNode(TrainingNode):
     def __init__(self, config: PipelineConfig) -> None:
         super().__init__(config)
         self.algorithm = DQN(self.layout, dqn_settings(config.algorithm), config.learner.seed)
+        prioritised = config.algorithm.prioritised
+        self._beta = LinearSchedule(prioritised.beta, 1.0, prioritised.beta_updates)
         self._empty()
 
     def insert(self, headers: RecordHeaders, chunk: Chunk, record: Record) -> None:
@@ -50,7 +55,14 @@ class DQNTrainingNode(TrainingNode):
 
     def train_step(self) -> bool:
         algorithm = self.config.algorithm
-        self.algorithm.update(self.buffer.sample(algorithm.batch_size))
+        buffer = self.buffer
+        if isinstance(buffer, PrioritizedBuffer):
+            buffer.beta = self._beta(self.updates)
+        batch = buffer.sample(algorithm.batch_size)
+        self.algorithm.update(batch)
+        priorities = self.algorithm.priorities
+        if isinstance(buffer, PrioritizedBuffer) and priorities is not None:
+            buffer.update_priorities(batch.rows, priorities)
         return (self.updates + 1) % algorithm.updates_per_version == 0
 
     def weights(self) -> dict[str, NDArray[Any]]:
@@ -103,11 +115,20 @@ class DQNTrainingNode(TrainingNode):
     def _empty(self) -> None:
         algorithm = self.config.algorithm
         self.reader = NStepReader(algorithm.n_step, algorithm.gamma)
-        self.buffer = UniformBuffer(algorithm.buffer_rows, self.layout, self.config.learner.seed)
+        self.buffer = self._new_buffer()
         self.window = LogWindow(algorithm.buffer_rows)
         self._kept: BufferState | None = None
         self._kept_reader: Mapping[str, NDArray[Any]] = {}
         self._kept_contents: Mapping[str, NDArray[Any]] = {}
+
+    def _new_buffer(self) -> UniformBuffer | PrioritizedBuffer:
+        rows, seed = self.config.algorithm.buffer_rows, self.config.learner.seed
+        prioritised = self.config.algorithm.prioritised
+        if not prioritised.enabled:
+            return UniformBuffer(rows, self.layout, seed)
+        return PrioritizedBuffer(
+            rows, self.layout, seed, alpha=prioritised.alpha, beta=prioritised.beta, epsilon=prioritised.epsilon
+        )
 
     def _decoded(self, record: Record) -> tuple[Identity, Chunk] | None:
         arrival = self.examiner().examine(record)

@@ -94,3 +94,52 @@ def test_nested_observations_are_flattened() -> None:
     np.testing.assert_array_equal(actions, agent.act_columns(columns))
     with pytest.raises(SpaceError):
         agent.act({"x": x})
+
+
+NOISY = NetworkSettings((16,), dueling=True, noisy=True, noisy_std=5.0, atoms=11)
+
+
+def test_a_noisy_agent_explores_anew_with_each_call_and_is_quiet_when_greedy() -> None:
+    agent, same = Agent(LAYOUT, NOISY, seed=7), Agent(LAYOUT, NOISY, seed=7)
+    batch = observations(200)
+    greedy = agent.values({"observation": batch}).argmax(axis=1) + 5
+    first, second = agent.act(batch), agent.act(batch)
+    assert not np.array_equal(first, second)
+    np.testing.assert_array_equal(agent.act(batch, explore=False), greedy)
+    np.testing.assert_array_equal(agent.act(batch, 1.0, explore=False), greedy)
+    np.testing.assert_array_equal(agent.values({"observation": batch}).argmax(axis=1) + 5, greedy)
+    # The noise follows the seed, or the generator given; greedy calls draw nothing.
+    np.testing.assert_array_equal(same.act(batch), first)
+    np.testing.assert_array_equal(same.act(batch), second)
+    given = agent.act(batch, rng=np.random.default_rng(3))
+    np.testing.assert_array_equal(same.act(batch, rng=np.random.default_rng(3)), given)
+    np.testing.assert_array_equal(agent.act(batch), same.act(batch))
+
+
+def test_noise_is_no_part_of_the_weights() -> None:
+    agent = Agent(LAYOUT, NOISY, seed=0)
+    before = {name: array.copy() for name, array in agent.weights().items()}
+    agent.act(observations(3))
+    assert agent.weights().keys() == before.keys()
+    assert all(np.array_equal(array, before[name]) for name, array in agent.weights().items())
+
+
+@pytest.mark.parametrize("settings", [SETTINGS, NOISY])
+def test_a_mask_bounds_greedy_and_random_actions(settings: NetworkSettings) -> None:
+    agent = Agent(LAYOUT, settings, seed=0)
+    batch = observations(3000)
+    mask = np.zeros((3000, 3), np.int8)
+    mask[:1000, [0, 2]] = 1
+    mask[1000:2000, 1] = 1
+    for epsilon in (0.0, 1.0):
+        actions = agent.act(batch, epsilon, mask=mask) - 5
+        assert set(actions[:1000]) <= {0, 2}
+        assert set(actions[1000:2000]) == {1}
+    # Random ones are uniform among the allowed; where nothing is, everything is.
+    assert np.mean(actions[:1000] == 0) == pytest.approx(0.5, abs=0.06)
+    assert set(actions[2000:]) == {0, 1, 2}
+    values = np.where(mask != 0, agent.values({"observation": batch}), -np.inf)
+    greedy = agent.act(batch, explore=False, mask=mask) - 5
+    np.testing.assert_array_equal(greedy[:2000], values[:2000].argmax(axis=1))
+    with pytest.raises(SpaceError, match="action mask"):
+        agent.act(batch, mask=mask[:, :2])

@@ -23,6 +23,7 @@ class Batch:
     reward: Any
     discount: Any
     next_observation: dict[str, Any]
+    weights: Any = None
 
 
 def chain(rng: np.random.Generator, size: int = 64) -> Batch:
@@ -77,6 +78,120 @@ def test_learns_the_values_of_a_chain(changes: dict[str, Any]) -> None:
     np.testing.assert_allclose(q_table(dqn), expected, atol=0.05)
 
 
+CATEGORICAL = {"atoms": 31, "v_min": -0.5, "v_max": 1.5}
+RAINBOW = {"dueling": True, "noisy": True, **CATEGORICAL}
+
+
+def extended(network: dict[str, Any], **changes: Any) -> DQNSettings:
+    return settings(network=NetworkSettings((16,), **network), **changes)
+
+
+@pytest.mark.parametrize(
+    ("network", "changes"),
+    [
+        ({"dueling": True}, {}),
+        ({"noisy": True}, {}),
+        (CATEGORICAL, {}),
+        (CATEGORICAL, {"double": False}),
+        (RAINBOW, {"prioritised": True}),
+    ],
+)
+def test_each_extension_learns_the_values_of_a_chain(network: dict[str, Any], changes: dict[str, Any]) -> None:
+    chosen = extended(network, **changes)
+    dqn = DQN(LAYOUT, chosen, seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        batch = chain(rng)
+        batch.weights = np.ones(64, np.float32)
+        dqn.update(batch)
+    expected = [[0.5, GAMMA**2], [0.5, GAMMA], [0.5, 1.0]]
+    agent = Agent(LAYOUT, chosen.network, seed=0)
+    agent.load(dqn.weights())
+    np.testing.assert_allclose(agent.values({"observation": np.arange(3)}), expected, atol=0.1)
+
+
+def test_importance_weights_scale_what_is_learned() -> None:
+    """Transitions of weight 0 change nothing; without priorities weights are not looked at."""
+    batch = chain(np.random.default_rng(0))
+    batch.weights = np.zeros(64, np.float32)
+    for network in ({}, CATEGORICAL):
+        dqn = DQN(LAYOUT, extended(network, prioritised=True), seed=0)
+        assert dqn.update(batch, metrics=True)["gradient_norm"] == 0
+        half = np.where(np.arange(64) < 32, 1.0, 0.0).astype(np.float32)
+        batch.weights = half
+        norm = DQN(LAYOUT, extended(network, prioritised=True), seed=0).update(batch, metrics=True)["gradient_norm"]
+        part = Batch(
+            {"observation": batch.observation["observation"][:32]},
+            {"action": batch.columns["action"][:32]},
+            batch.reward[:32],
+            batch.discount[:32],
+            {"observation": batch.next_observation["observation"][:32]},
+        )
+        expected = DQN(LAYOUT, extended(network), seed=0).update(part, metrics=True)["gradient_norm"]
+        assert norm == pytest.approx(expected / 2, rel=1e-4)
+        batch.weights = np.zeros(64, np.float32)
+
+
+def test_priorities_are_absolute_errors_or_divergences() -> None:
+    batch = chain(np.random.default_rng(0))
+    batch.weights = np.ones(64, np.float32)
+    plain = DQN(LAYOUT, settings(), seed=0)
+    plain.update(batch)
+    assert plain.priorities is None
+    for network in ({}, CATEGORICAL):
+        dqn = DQN(LAYOUT, extended(network, prioritised=True), seed=0)
+        assert dqn.priorities is None
+        before = q_table(dqn) if not network else None
+        metrics = dqn.update(batch, metrics=True)
+        priorities = dqn.priorities
+        assert priorities is not None
+        assert (priorities.shape, priorities.dtype, bool((priorities >= 0).all())) == ((64,), np.float32, True)
+        assert priorities.mean() == pytest.approx(metrics["td_error"], rel=1e-5)
+        if before is not None:
+            state, action = batch.observation["observation"], batch.columns["action"] - 1
+            following = before[batch.next_observation["observation"]].max(1)
+            errors = batch.reward + batch.discount * following - before[state, action]
+            np.testing.assert_allclose(priorities, np.abs(errors), rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("network", [{}, CATEGORICAL])
+@pytest.mark.parametrize("double", [True, False])
+def test_the_mask_bounds_the_next_action(network: dict[str, Any], double: bool) -> None:
+    """Where action 2 is never allowed next, going right is worth what action 1 is worth there."""
+    chosen = extended(network, double=double)
+    dqn = DQN(LAYOUT, chosen, seed=0)
+    rng = np.random.default_rng(0)
+    for _ in range(400):
+        batch = chain(rng)
+        batch.columns["action_mask"] = np.tile([True, False], (64, 1))
+        dqn.update(batch)
+    agent = Agent(LAYOUT, chosen.network, seed=0)
+    agent.load(dqn.weights())
+    expected = [[0.5, GAMMA * 0.5], [0.5, GAMMA * 0.5], [0.5, 1.0]]
+    np.testing.assert_allclose(agent.values({"observation": np.arange(3)}), expected, atol=0.1)
+
+
+def test_a_mask_that_allows_all_changes_nothing() -> None:
+    weights: list[dict[str, Any]] = []
+    for masks in (False, True):
+        dqn = DQN(LAYOUT, settings(), seed=0)
+        rng = np.random.default_rng(0)
+        for _ in range(5):
+            batch = chain(rng)
+            if masks:
+                batch.columns["action_mask"] = np.ones((64, 2), bool)
+            dqn.update(batch)
+        weights.append(dqn.weights())
+    assert all(np.array_equal(array, weights[1][name]) for name, array in weights[0].items())
+
+
+def test_noise_leaves_the_global_generator_alone() -> None:
+    dqn = DQN(LAYOUT, extended(RAINBOW), seed=0)
+    before = torch.get_rng_state()
+    dqn.update(chain(np.random.default_rng(0)))
+    assert torch.equal(torch.get_rng_state(), before)
+
+
 def test_metrics_on_request() -> None:
     dqn = DQN(LAYOUT, settings(), seed=0)
     metrics = dqn.update(chain(np.random.default_rng(0)), metrics=True)
@@ -121,10 +236,11 @@ def test_gradients_are_clipped_by_their_global_norm() -> None:
         assert found == pytest.approx(expected, rel=1e-4)
 
 
-def test_same_seed_same_weights_to_the_bit() -> None:
+@pytest.mark.parametrize("network", [{}, RAINBOW])
+def test_same_seed_same_weights_to_the_bit(network: dict[str, Any]) -> None:
     results: list[dict[str, Any]] = []
     for seed in (4, 4, 5):
-        dqn = DQN(LAYOUT, settings(), seed)
+        dqn = DQN(LAYOUT, extended(network), seed)
         rng = np.random.default_rng(1)
         for _ in range(25):
             dqn.update(chain(rng))
@@ -134,12 +250,13 @@ def test_same_seed_same_weights_to_the_bit() -> None:
 
 
 @pytest.mark.parametrize("before", [0, 17])
-def test_resumes_to_the_bit(before: int) -> None:
-    dqn = DQN(LAYOUT, settings(), seed=0)
+@pytest.mark.parametrize("network", [{}, RAINBOW])
+def test_resumes_to_the_bit(before: int, network: dict[str, Any]) -> None:
+    dqn = DQN(LAYOUT, extended(network), seed=0)
     rng = np.random.default_rng(1)
     for _ in range(before):
         dqn.update(chain(rng))
-    resumed = DQN(LAYOUT, settings(), seed=99)
+    resumed = DQN(LAYOUT, extended(network), seed=99)
     resumed.update(chain(np.random.default_rng(5)))
     resumed.load_state({name: array.copy() for name, array in dqn.state().items()})
     assert resumed.updates == before
@@ -150,8 +267,22 @@ def test_resumes_to_the_bit(before: int) -> None:
     expected = dqn.state()
     found = resumed.state()
     assert found.keys() == expected.keys()
+    assert ("noise" in expected) == bool(network)
     for name, array in expected.items():
         np.testing.assert_array_equal(found[name], array, err_msg=name)
+
+
+def test_a_damaged_noise_generator_is_refused_as_a_whole() -> None:
+    dqn = DQN(LAYOUT, extended(RAINBOW), seed=0)
+    before = dqn.state()
+    other = DQN(LAYOUT, extended(RAINBOW), seed=1).state()
+    other["noise"] = np.full_like(other["noise"], 255)
+    with pytest.raises(CheckpointError, match="generator is damaged"):
+        dqn.load_state(other)
+    with pytest.raises(CheckpointError, match="noise"):
+        DQN(LAYOUT, extended(CATEGORICAL | {"dueling": True}), seed=0).load_state(before)
+    for name, array in dqn.state().items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 def test_published_weights_and_states_are_copies() -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -34,6 +35,22 @@ def test_layers_need_units_and_lists_become_tuples() -> None:
     assert NetworkSettings(()).hidden == ()
     with pytest.raises(ConfigError, match=r"network.hidden is \(8, 0\)"):
         NetworkSettings((8, 0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"image": "resnet"}, "algorithm.network is 'resnet'.*mlp, nature, impala"),
+        ({"noisy_std": -1.0}, "algorithm.noisy_std is -1"),
+        ({"noisy_std": float("nan")}, "algorithm.noisy_std is nan"),
+        ({"atoms": 0}, "algorithm.categorical.atoms is 0"),
+        ({"atoms": 5, "v_min": 1.0, "v_max": 1.0}, "v_min is 1.0 and v_max 1.0"),
+        ({"atoms": 5, "v_max": float("inf")}, "v_max inf"),
+    ],
+)
+def test_networks_that_cannot_be_built_are_refused(changes: dict[str, Any], says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        NetworkSettings(**changes)
 
 
 def test_schedule_is_a_slope_between_two_plateaus() -> None:

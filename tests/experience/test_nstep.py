@@ -27,7 +27,7 @@ from pipeline.experience import (
 LAYOUT = Layout(
     spaces.Dict(a=spaces.Box(-np.inf, np.inf, (2,)), b=spaces.Discrete(1 << 40)),
     spaces.Discrete(1 << 40),
-    (Column("log_probability", np.dtype(np.float32), ()),),
+    (Column("log_probability", np.dtype(np.float32), ()), Column("action_mask", np.dtype(np.bool_), (24,))),
 )
 GAMMA = 0.9
 SESSION = "0" * 32
@@ -54,6 +54,11 @@ def reward(number: int) -> float:
     return float(np.float32(np.sin(number)))
 
 
+def mask(number: int) -> list[bool]:
+    """A mask that only this observation has."""
+    return [bool(number >> bit & 1) for bit in range(24)]
+
+
 def make_chunk(parts: list[Part], version: Version = FIRST) -> Chunk:
     rows = [observation(p, p.first + k) for p in parts for k in range(p.length + 1)]
     steps = [observation(p, p.first + k) for p in parts for k in range(p.length)]
@@ -72,6 +77,7 @@ def make_chunk(parts: list[Part], version: Version = FIRST) -> Chunk:
             "action": np.array(steps, np.int64),
             "reward": np.array([reward(s) for s in steps], np.float32),
             "log_probability": -np.array(steps, np.float32),
+            "action_mask": np.array([mask(s + 1) for s in steps], np.bool_).reshape(-1, 24),
         },
     )
     chunk.validate(LAYOUT)
@@ -86,7 +92,9 @@ def check_form(t: Transitions, n: int) -> None:
     assert not len(t) or t.end.max() < rows
     assert t.start.dtype == t.end.dtype == t.version_epoch.dtype == t.version_number.dtype == int
     assert t.reward.dtype == t.discount.dtype == np.float32
-    assert t.columns.keys() == {"action", "log_probability"}
+    assert t.columns.keys() == {"action", "log_probability", "action_mask"}
+    ends = t.observations["observation/b"][t.end]
+    assert t.columns["action_mask"].tolist() == [mask(number) for number in ends.tolist()]
 
 
 def rows_of(t: Transitions) -> dict[int, tuple[int, float, float, Version]]:

@@ -19,7 +19,21 @@ from pipeline.learner.following import Computed, follow, read_journal
 from pipeline.learner.recovery import begin, recover
 from pipeline.weights import Lineage
 from pipeline.wire import Command
-from tests.learner.made import Log, chunk_of, feed, lead, lineage_of, node_in, published, record_of
+from tests.learner import made
+from tests.learner.made import Log, chunk_of, feed, lead, lineage_of, published, record_of
+
+_algorithm = ""
+
+
+@pytest.fixture(params=["dqn", "rainbow"], scope="module", autouse=True)
+def _each_algorithm(request: pytest.FixtureRequest) -> None:
+    """Every test here holds for each of them."""
+    global _algorithm
+    _algorithm = request.param
+
+
+def node_in(folder: Path, *overrides: str) -> DQNTrainingNode:
+    return made.node_in(folder, f"algorithm={_algorithm}", *overrides)
 
 
 def interleaved(node, order: list[int]) -> list[Record]:
