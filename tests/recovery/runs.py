@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from typing import TypeVar
 
 from pipeline.broker import LogReader, Topics
 from pipeline.config import PipelineConfig, load_config
@@ -49,8 +50,11 @@ POINTS = [
 """Where learners die, one after the other."""
 
 
-def soak(full: int, reduced: int) -> int:
-    """How often: in full length by `make soak`."""
+Much = TypeVar("Much")
+
+
+def soak(full: Much, reduced: Much) -> Much:
+    """How much: in full by `make soak`."""
     return full if SOAK else reduced
 
 
