@@ -1,9 +1,9 @@
 """The training node of DQN and Rainbow: a replay buffer, and updates in a fixed ratio to accepted transitions."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from pipeline.algorithms import DQN, LinearSchedule
@@ -12,8 +12,10 @@ from pipeline.broker import OrderedReader, Record
 from pipeline.buffers import BufferState, PrioritizedBuffer, UniformBuffer
 from pipeline.config import PipelineConfig
 from pipeline.experience import Chunk, Identity, NStepReader
+from pipeline.learner.arrival import Examiner
 from pipeline.learner.node import TrainingNode
 from pipeline.learner.window import LogWindow, Refill, refill
+from pipeline.weights import below
 from pipeline.wire import RecordHeaders
 
 
@@ -84,11 +86,11 @@ class DQNTrainingNode(TrainingNode):
 
     def load_state(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self._empty()
-        self.algorithm.load_state(_part("dqn", tensors))
-        self.window.load_state(_part("window", tensors), values["window"])
-        self._kept = BufferState(int(values["written"]), values["generator"], _part("buffer", tensors))
-        self._kept_reader = _part("reader", tensors)
-        self._kept_contents = _part("contents", tensors)
+        self.algorithm.load_state(below("dqn", tensors))
+        self.window.load_state(below("window", tensors), values["window"])
+        self._kept = BufferState(int(values["written"]), values["generator"], below("buffer", tensors))
+        self._kept_reader = below("reader", tensors)
+        self._kept_contents = below("contents", tensors)
 
     def refill(self, source: OrderedReader) -> Refill | None:
         kept, self._kept = self._kept, None
@@ -100,14 +102,15 @@ class DQNTrainingNode(TrainingNode):
             self.buffer.load_state(kept)
             self.reader.load_state(self._kept_reader)
             return None
-        report = refill(self.window, kept.written, source, self._decoded, self.reader, self.buffer, self.layout)
+        decode = partial(_decoded, self.examiner())
+        report = refill(self.window, kept.written, source, decode, self.reader, self.buffer, self.layout)
         self.window = report.window
         self.buffer.load_state(kept, exact=report.exact)
         self.reader.load_state(self._kept_reader)
         return report
 
     def load_origin(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
-        self.algorithm.load_state(_part("dqn", tensors))
+        self.algorithm.load_state(below("dqn", tensors))
 
     def load_weights(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         self.algorithm.load_weights(tensors)
@@ -130,13 +133,9 @@ class DQNTrainingNode(TrainingNode):
             rows, self.layout, seed, alpha=prioritised.alpha, beta=prioritised.beta, epsilon=prioritised.epsilon
         )
 
-    def _decoded(self, record: Record) -> tuple[Identity, Chunk] | None:
-        arrival = self.examiner().examine(record)
-        if arrival.headers is None or arrival.chunk is None:
-            return None
-        return arrival.headers.identity, arrival.chunk
 
-
-def _part(name: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    prefix = f"{name}/"
-    return {key[len(prefix) :]: np.asarray(value) for key, value in tensors.items() if key.startswith(prefix)}
+def _decoded(examiner: Examiner, record: Record) -> tuple[Identity, Chunk] | None:
+    arrival = examiner.examine(record)
+    if arrival.headers is None or arrival.chunk is None:
+        return None
+    return arrival.headers.identity, arrival.chunk

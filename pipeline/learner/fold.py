@@ -29,6 +29,7 @@ from pipeline.learner.judge import ACCEPTED, DUPLICATE, Judge
 from pipeline.learner.ledger import LearnerLedger
 from pipeline.learner.metrics import LearnerMetrics
 from pipeline.learner.window import Refill
+from pipeline.weights import below
 from pipeline.wire import Journal, JournalCommand, Limits, RecordHeaders
 
 log = logging.getLogger(__name__)
@@ -242,7 +243,7 @@ class Fold(ABC):
             raise CheckpointError(f"The checkpoint is of run {state['run']!r}, this is {self.run_name!r}.")
         journal = self.journal_of(snapshot)
         try:
-            self.load_state(_below("algorithm/", snapshot.tensors), state["algorithm"])
+            self.load_state(below("algorithm", snapshot.tensors), state["algorithm"])
             torch.set_rng_state(torch.tensor(np.asarray(snapshot.tensors[_RNG])))
             self.version = self.parent = Version(state["epoch"], state["number"])
             self.in_force, self._sha256 = None, str(state["sha256"])
@@ -281,7 +282,7 @@ class Fold(ABC):
             CheckpointError: it is of another network, or damaged.
         """
         try:
-            self.load_origin(_below("algorithm/", snapshot.tensors), snapshot.state["algorithm"])
+            self.load_origin(below("algorithm", snapshot.tensors), snapshot.state["algorithm"])
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"The checkpoint's state does not fit this release: {error!r}") from error
 
@@ -301,7 +302,3 @@ class Fold(ABC):
             self._ledger.write(self.version.number, arrival, verdict)
         if self.observe is not None:
             self.observe(arrival, verdict)
-
-
-def _below(prefix: str, tensors: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: np.asarray(value) for name, value in tensors.items() if name.startswith(prefix)}

@@ -62,16 +62,12 @@ class Links:
 
     def first_offsets(self) -> dict[int, int]:
         """Where a new run begins to read: the oldest record of each samples partition, and of the commands."""
-        with LogReader(self.connection.broker, self.topics.samples) as reader:
-            first = {place[1]: low for place, (low, _) in reader.watermarks(self.timeout_s).items()}
-        with LogReader(self.connection.broker, self.topics.commands, partitions=[0]) as reader:
-            first[COMMANDS] = reader.watermarks(self.timeout_s)[self.topics.commands, 0][0]
-        return first
+        first = {partition: low for partition, (low, _) in self._watermarks(self.topics.samples).items()}
+        return {**first, COMMANDS: self._watermarks(self.topics.commands)[0][0]}
 
     def commands_end(self) -> int:
         """Commands before this offset were in the log before this learner started."""
-        with LogReader(self.connection.broker, self.topics.commands, partitions=[0]) as reader:
-            return reader.watermarks(self.timeout_s)[self.topics.commands, 0][1]
+        return self._watermarks(self.topics.commands)[0][1]
 
     def reader(self, positions: Positions) -> LogReader:
         """Samples and commands, from these positions on."""
@@ -85,6 +81,10 @@ class Links:
         """Samples, to be read in a prescribed order."""
         start = {source: offset for source, offset in positions.items() if source != COMMANDS}
         return OrderedReader(self.connection.broker, self.topics.samples, start, timeout=self.timeout_s)
+
+    def _watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
+        with LogReader(self.connection.broker, topic) as reader:
+            return {place[1]: marks for place, marks in reader.watermarks(self.timeout_s).items()}
 
 
 class TakeOver:

@@ -9,6 +9,7 @@ seen by nobody and is done anew, from the same records.
 import logging
 import time
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,11 +185,8 @@ def _begin_anew(fold: Fold, lineage: Lineage, folder: RunFolder) -> str:
 
 
 def _refill(fold: Fold, open_samples: OpenSamples) -> tuple[str, int]:
-    source = open_samples(fold.positions)
-    try:
-        refill = fold.refill(source)
-    finally:
-        source.close()
+    with closing(open_samples(fold.positions)) as samples:
+        refill = fold.refill(samples)
     if refill is None:
         return "", 0
     if not refill.exact:
@@ -203,7 +201,6 @@ def _follow(fold: Fold, lineage: Lineage, open_samples: OpenSamples, found: Reco
     versions = lineage.after(fold.version.number)
     if not versions:
         return found
-    source = open_samples(fold.positions)
     done = 0
 
     def note(computed: Computed) -> bool:
@@ -211,13 +208,11 @@ def _follow(fold: Fold, lineage: Lineage, open_samples: OpenSamples, found: Reco
         done += computed.identical
         return computed.identical
 
-    try:
-        reached = follow(fold, versions, source, note)
-        trouble = _difference(reached, source.lost)
-    except RecoveryError as error:
-        trouble = str(error)
-    finally:
-        source.close()
+    with closing(open_samples(fold.positions)) as samples:
+        try:
+            trouble = _difference(follow(fold, versions, samples, note), samples.lost)
+        except RecoveryError as error:
+            trouble = str(error)
     return Recovered(found.began_at, done, found.transitions, trouble)
 
 
@@ -267,11 +262,9 @@ def _judge_on(fold: Fold, lineage: Lineage, open_samples: OpenSamples) -> bool:
     versions = lineage.after(fold.version.number)
     if not versions:
         return True
-    source = open_samples(fold.positions)
-    try:
-        judge_on(fold, versions, source)
-        return source.lost == 0
-    except RecoveryError:
-        return False
-    finally:
-        source.close()
+    with closing(open_samples(fold.positions)) as samples:
+        try:
+            judge_on(fold, versions, samples)
+        except RecoveryError:
+            return False
+        return samples.lost == 0

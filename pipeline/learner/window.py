@@ -18,6 +18,7 @@ from pipeline.broker import Record
 from pipeline.buffers import ReplayBuffer
 from pipeline.errors import CheckpointError
 from pipeline.experience import Chunk, Identity, Layout, NStepReader
+from pipeline.weights import below
 
 Arrays = Mapping[str, NDArray[Any]]
 
@@ -182,7 +183,7 @@ class LogWindow:
         self.capacity = capacity
         self._spacing = -(-capacity // _ANCHORS)
         self._runs = runs
-        self._anchors = [Anchor(row, run, _below(f"anchor{i}/", arrays)) for i, (row, run) in enumerate(places)]
+        self._anchors = [Anchor(row, run, below(f"anchor{i}", arrays)) for i, (row, run) in enumerate(places)]
         self._anchored = bool(places) and places[-1][1] == len(self)
 
     def _continues(self, partition: int, offset: int) -> bool:
@@ -316,10 +317,6 @@ def _place(run: Run) -> str:
 
 def _row(anchor: Anchor) -> int:
     return anchor.row
-
-
-def _below(prefix: str, arrays: Arrays) -> dict[str, NDArray[Any]]:
-    return {name[len(prefix) :]: values for name, values in arrays.items() if name.startswith(prefix)}
 
 
 def _check(capacity: int, places: list[tuple[int, int]], runs: Mapping[str, "array[int]"]) -> None:

@@ -10,7 +10,7 @@ from pipeline.weights.lineage import Lineage, Progress, read_lineage
 from pipeline.weights.publisher import BackgroundPublisher, Publisher
 from pipeline.weights.settings import StoreSettings
 from pipeline.weights.store import ObjectInfo, ObjectStore
-from pipeline.weights.tensors import pack, sha256, unpack
+from pipeline.weights.tensors import below, pack, sha256, unpack
 
 __all__ = [
     "BackgroundPublisher",
@@ -22,6 +22,7 @@ __all__ = [
     "Progress",
     "Publisher",
     "StoreSettings",
+    "below",
     "clean_up",
     "pack",
     "read_lineage",

@@ -37,6 +37,12 @@ def unpack(data: bytes) -> dict[str, np.ndarray]:
         raise WeightsCorruptError(f"{len(data)} bytes are not safetensors: {exc}") from exc
 
 
+def below(prefix: str, tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """The tensors under ``prefix/``, by the rest of their names."""
+    start = f"{prefix}/"
+    return {name[len(start) :]: np.asarray(array) for name, array in tensors.items() if name.startswith(start)}
+
+
 def sha256(data: bytes) -> str:
     """SHA-256 as 64 hexadecimal characters."""
     return hashlib.sha256(data).hexdigest()

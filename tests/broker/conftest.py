@@ -1,13 +1,13 @@
 """Every broker test that can runs twice: on the embedded cluster and on a real Kafka."""
 
 import socket
-import uuid
 from collections.abc import Iterator
 
 import pytest
 
-from pipeline.broker import BrokerSettings, Topics, ensure_topics
+from pipeline.broker import BrokerSettings, Topics
 from pipeline.services import Services
+from tests.fresh import fresh_topics
 
 
 @pytest.fixture(params=["embedded", "local"])
@@ -25,9 +25,7 @@ def settings(services: Services) -> BrokerSettings:
 @pytest.fixture
 def topics(settings: BrokerSettings) -> Topics:
     """The topics of a fresh run in a fresh namespace, made."""
-    names = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
-    ensure_topics(settings, names.specs(), replication=1)
-    return names
+    return fresh_topics(settings)
 
 
 @pytest.fixture

@@ -1,12 +1,11 @@
 """Tests of weights run twice: on moto with the embedded cluster, and on MinIO with Kafka."""
 
-import uuid
-
 import pytest
 
-from pipeline.broker import BrokerSettings, Topics, ensure_topics
+from pipeline.broker import BrokerSettings, Topics
 from pipeline.services import Services
 from pipeline.weights import ObjectStore, StoreSettings
+from tests.fresh import fresh_bucket, fresh_topics
 from tests.weights.made import FlakyStore
 
 
@@ -25,16 +24,13 @@ def settings(services: Services) -> BrokerSettings:
 @pytest.fixture
 def topics(settings: BrokerSettings) -> Topics:
     """The topics of a fresh run, made."""
-    names = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
-    ensure_topics(settings, names.specs(), replication=1)
-    return names
+    return fresh_topics(settings)
 
 
 @pytest.fixture
 def store_settings(services: Services) -> StoreSettings:
     """A fresh bucket's."""
-    addresses = services.addresses
-    return StoreSettings(addresses.endpoint, addresses.access_key, addresses.secret_key, f"b-{uuid.uuid4().hex[:8]}")
+    return fresh_bucket(services)
 
 
 @pytest.fixture

@@ -2,17 +2,17 @@
 
 import os
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
 
-from pipeline.broker import BrokerSettings, LogReader, Producer, Topics, ensure_topics
+from pipeline.broker import BrokerSettings, LogReader, Producer, Topics
 from pipeline.experience import Version
 from pipeline.services import Services, running_services
-from pipeline.weights import BackgroundPublisher, ObjectStore, Publisher, StoreSettings, read_lineage
+from pipeline.weights import BackgroundPublisher, ObjectStore, Publisher, read_lineage
 from pipeline.wire import ModelVersionRecord
+from tests.fresh import fresh_bucket, fresh_topics
 from tests.waiting import wait_until
 from tests.weights.made import version
 
@@ -35,17 +35,12 @@ def settings(shaken: Services) -> BrokerSettings:
 
 @pytest.fixture
 def topics(settings: BrokerSettings) -> Topics:
-    names = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
-    ensure_topics(settings, names.specs(), replication=1)
-    return names
+    return fresh_topics(settings)
 
 
 @pytest.fixture
 def store(shaken: Services) -> ObjectStore:
-    addresses = shaken.addresses
-    made = ObjectStore(
-        StoreSettings(addresses.endpoint, addresses.access_key, addresses.secret_key, f"b-{uuid.uuid4().hex[:8]}")
-    )
+    made = ObjectStore(fresh_bucket(shaken))
     made.ensure_bucket()
     return made
 
