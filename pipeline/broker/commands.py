@@ -72,18 +72,17 @@ def order(
 ) -> Outcome:
     """Send a command and wait until the learner has carried it out.
 
-    Args: as of :func:`send_command`; ``timeout``: seconds for all of it.
+    Args: as of :func:`send_command`; ``timeout``: seconds that the learner has, from when the log holds the command.
+        The broker has its own: a slow one is not taken for a learner that is away.
 
     Raises:
         CommandError: the learner refused, or did not confirm in time; says whether one is alive.
         BrokerError: as :func:`send_command`.
     """
-    deadline = time.monotonic() + timeout
     # Opened first: a learner that is told to stop says so once.
-    with LogReader(settings, topics.heartbeats, "latest", open_timeout=timeout) as heartbeats:
-        left = max(1.0, deadline - time.monotonic())
-        command = send_command(settings, topics, kind, arguments, issuer, id, timeout=left)
-        return await_outcome(settings, topics, command.id, max(0.1, deadline - time.monotonic()), heartbeats)
+    with LogReader(settings, topics.heartbeats, "latest") as heartbeats:
+        command = send_command(settings, topics, kind, arguments, issuer, id)
+        return await_outcome(settings, topics, command.id, timeout, heartbeats)
 
 
 def await_outcome(
@@ -108,7 +107,7 @@ def await_outcome(
         BrokerError: the heartbeats cannot be read.
     """
     if heartbeats is None:
-        with LogReader(settings, topics.heartbeats, "latest", open_timeout=timeout) as own:
+        with LogReader(settings, topics.heartbeats, "latest") as own:
             return await_outcome(settings, topics, id, timeout, own)
     deadline = time.monotonic() + timeout
     alive: Heartbeat | None = None
