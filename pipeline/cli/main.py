@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from pipeline.cli import commands
-from pipeline.config import CHOICES, PipelineConfig, documentation, load_config, settings
+from pipeline.config import PipelineConfig, documentation, load_config, settings
+from pipeline.config.ranges import CHOICES
 from pipeline.errors import PipelineError
 from pipeline.logs import configure_logging
 

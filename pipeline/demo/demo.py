@@ -13,7 +13,8 @@ from rich.console import Console
 from rich.live import Live
 
 from pipeline.broker import LogReader, Topics
-from pipeline.config import OPEN_MAPPINGS, PipelineConfig, to_dict
+from pipeline.config import PipelineConfig, to_dict
+from pipeline.config.loading import OPEN_MAPPINGS
 from pipeline.connect import connect
 from pipeline.demo.evaluation import EvaluationThread
 from pipeline.demo.view import START_S, Progress, render

@@ -90,12 +90,14 @@ class Chunk:
             has rows ``row_offsets[s]`` to ``row_offsets[s] + length[s]`` inclusive. All other
             columns have ``steps`` rows. Rows stand segment after segment. May be read-only views.
         dropped: transitions that the actor's bounded queue has dropped so far in its session.
+        final: whether the actor's rollout under this version ends with this chunk; only synchronous training asks.
     """
 
     version: Version
     segments: Segments
     columns: Mapping[str, NDArray[Any]]
     dropped: int = 0
+    final: bool = False
 
     @property
     def steps(self) -> int:

@@ -3,11 +3,20 @@
 from pipeline.wire.chunks import DEFAULT_LIMITS, Limits, decode_chunk, encode_chunk
 from pipeline.wire.codec import MAX_BYTES, decode, encode
 from pipeline.wire.headers import RecordHeaders
-from pipeline.wire.journal import COMMANDS, Journal, JournalCommand, JournalCounters, JournalStep
+from pipeline.wire.journal import (
+    COMMANDS,
+    EVENTS,
+    Journal,
+    JournalCommand,
+    JournalCounters,
+    JournalEvent,
+    JournalStep,
+)
 from pipeline.wire.records import (
     Command,
     DeadLetter,
     Heartbeat,
+    Member,
     ModelVersionRecord,
     Outcome,
     Position,
@@ -21,6 +30,7 @@ from pipeline.wire.registry import Registry, Released, fingerprint, registry
 __all__ = [
     "COMMANDS",
     "DEFAULT_LIMITS",
+    "EVENTS",
     "MAX_BYTES",
     "Command",
     "DeadLetter",
@@ -28,8 +38,10 @@ __all__ = [
     "Journal",
     "JournalCommand",
     "JournalCounters",
+    "JournalEvent",
     "JournalStep",
     "Limits",
+    "Member",
     "ModelVersionRecord",
     "Outcome",
     "Position",

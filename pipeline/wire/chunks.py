@@ -74,6 +74,7 @@ def encode_chunk(chunk: Chunk, layout: Layout) -> bytes:
         "version_number": chunk.version.number,
         "steps": chunk.steps,
         "dropped": chunk.dropped,
+        "final": chunk.final,
         "columns": columns,
     }
     for name, dtype in _SEGMENT_DTYPES.items():
@@ -123,7 +124,7 @@ def decode_chunk(
         )
     columns = _columns(record["columns"], layout, steps, steps + len(segments))
     check_values(columns, layout)
-    return Chunk(version, segments, columns, record["dropped"])
+    return Chunk(version, segments, columns, record["dropped"], record["final"])
 
 
 def _segments(record: Mapping[str, Any], limits: Limits) -> Segments:

@@ -15,6 +15,8 @@ from pipeline.wire.records import WireRecord
 
 COMMANDS = -1
 """The source of a step that applies the next command."""
+EVENTS = -2
+"""The source of a step that applies the next event."""
 
 _NO_PARENT = Version(-1, -1)
 
@@ -24,8 +26,8 @@ class JournalStep:
     """One step of the fold.
 
     Attributes:
-        source: the samples partition that was read on, or `COMMANDS`.
-        next_offset: the records of the source before this offset were applied.
+        source: the samples partition that was read on, `COMMANDS`, or `EVENTS`.
+        next_offset: the records of the source before this offset were applied; of `EVENTS` always 0.
         updates: train steps made then, where training is free-running.
     """
 
@@ -45,6 +47,19 @@ class JournalCommand:
     id: str
     kind: str
     argument_json: str = "{}"
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEvent:
+    """A decision of the learner that depends on time, such as that a client is lost.
+
+    Attributes:
+        kind: what was decided.
+        detail_json: its particulars, a JSON object.
+    """
+
+    kind: str
+    detail_json: str = "{}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +96,7 @@ class Journal(WireRecord):
             were due.
         steps: in the order in which they were made.
         commands: the commands among the steps, in order.
+        events: the events among the steps, in order.
         positions: where the steps begin, by source: in the first version and after a break;
             otherwise empty, and they begin where the parent's ended.
         counters: after the last step.
@@ -96,6 +112,7 @@ class Journal(WireRecord):
     free_running: bool = False
     steps: tuple[JournalStep, ...] = ()
     commands: tuple[JournalCommand, ...] = ()
+    events: tuple[JournalEvent, ...] = ()
     positions: Mapping[int, int] = field(default_factory=dict[int, int])
     counters: JournalCounters = JournalCounters()
     samples: bytes = b""
@@ -104,10 +121,11 @@ class Journal(WireRecord):
     broken: str = ""
 
     def check(self) -> None:
-        commands = sum(step.source == COMMANDS for step in self.steps)
-        if commands != len(self.commands):
-            detail = f"{commands} steps apply commands, but there are {len(self.commands)}"
-            raise InvalidRecordError(RejectReason.MALFORMED, detail)
+        for source, given, what in ((COMMANDS, self.commands, "commands"), (EVENTS, self.events, "events")):
+            applied = sum(step.source == source for step in self.steps)
+            if applied != len(given):
+                detail = f"{applied} steps apply {what}, but there are {len(given)}"
+                raise InvalidRecordError(RejectReason.MALFORMED, detail)
 
     def _to_dict(self) -> dict[str, Any]:
         parent = self.parent or _NO_PARENT
@@ -118,6 +136,7 @@ class Journal(WireRecord):
             "free_running": self.free_running,
             "steps": [asdict(step) for step in self.steps],
             "commands": [asdict(command) for command in self.commands],
+            "events": [asdict(event) for event in self.events],
             "positions": [{"source": s, "next_offset": offset} for s, offset in self.positions.items()],
             "counters": asdict(self.counters),
             "samples": self.samples,
@@ -134,6 +153,7 @@ class Journal(WireRecord):
             parent=None if parent == _NO_PARENT else parent,
             steps=tuple(JournalStep(**step) for step in fields.pop("steps")),
             commands=tuple(JournalCommand(**command) for command in fields.pop("commands")),
+            events=tuple(JournalEvent(**event) for event in fields.pop("events")),
             positions={item["source"]: item["next_offset"] for item in fields.pop("positions")},
             counters=JournalCounters(**fields.pop("counters")),
             samples=bytes(fields.pop("samples")),

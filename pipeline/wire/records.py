@@ -81,6 +81,7 @@ class ModelVersionRecord(WireRecord):
         platform: in a claim, device and library versions that the epoch is computed with.
         samples_id: in a claim, Kafka's id of the samples topic; empty where the broker has none.
         config_json: in a claim, the configuration that the epoch is computed with, secrets left out.
+        exploration: the share of random actions that actors take under it.
     """
 
     SCHEMA: ClassVar[str] = "model_version"
@@ -100,6 +101,7 @@ class ModelVersionRecord(WireRecord):
     platform: str = ""
     samples_id: str = ""
     config_json: str = ""
+    exploration: float = 0.0
 
     @property
     def version(self) -> Version:
@@ -109,6 +111,7 @@ class ModelVersionRecord(WireRecord):
     def check(self) -> None:
         _require(self.version.in_range(), f"version {self.version} is out of range")
         _not_negative(self, "size", "transitions", "updates")
+        _require(0.0 <= self.exploration <= 1.0, f"an exploration of {self.exploration} is not between 0 and 1")
         if self.kind == "weights":
             _require(_HEX_SHA256.fullmatch(self.sha256) is not None, "sha256 is not 64 hex digits")
             _require(0 < len(self.key) <= 1024, "the object key has not 1 to 1024 characters")
@@ -187,11 +190,31 @@ class Position:
         session: the actor's session.
         sequence: highest chunk number applied.
         transitions: transitions of the session judged so far, accepted or not.
+        stale: those of them that were refused as too old.
     """
 
     session: str
     sequence: int
     transitions: int
+    stale: int = 0
+
+
+@dataclass(frozen=True)
+class Member:
+    """What the learner says to a client that asked to take part in synchronous training.
+
+    Attributes:
+        session, actor: the client's.
+        state: ``waiting`` (taken in with a later version), ``member``, ``lost`` or ``refused``.
+        since: number of the version from which on it takes part; -1: of none.
+        detail: why, where it is lost or refused.
+    """
+
+    session: str
+    actor: str
+    state: str
+    since: int = -1
+    detail: str = ""
 
 
 @dataclass(frozen=True)
@@ -225,6 +248,8 @@ class Heartbeat(WireRecord):
         dropped: transitions that the bounded queue dropped so far.
         rejected: from a learner, transitions refused so far, for whatever reason.
         positions: from a learner, how far it is in each session: what pacing goes by.
+        joins: from an actor, whether it asks to take part in synchronous training.
+        members: from a learner in synchronous training, who takes part.
         outcomes: from a learner, the commands finished last.
     """
 
@@ -241,6 +266,8 @@ class Heartbeat(WireRecord):
     dropped: int = 0
     rejected: int = 0
     positions: tuple[Position, ...] = ()
+    joins: bool = False
+    members: tuple[Member, ...] = ()
     outcomes: tuple[Outcome, ...] = ()
 
     def check(self) -> None:
@@ -251,15 +278,18 @@ class Heartbeat(WireRecord):
     def _to_dict(self) -> dict[str, Any]:
         positions = [dataclasses.asdict(position) for position in self.positions]
         outcomes = [dataclasses.asdict(outcome) for outcome in self.outcomes]
-        return {**super()._to_dict(), "positions": positions, "outcomes": outcomes}
+        members = [dataclasses.asdict(member) for member in self.members]
+        return {**super()._to_dict(), "positions": positions, "members": members, "outcomes": outcomes}
 
     @classmethod
     def _from_dict(cls, fields: Mapping[str, Any]) -> Self:
         positions = tuple(
-            Position(item["session"], item["sequence"], item["transitions"]) for item in fields["positions"]
+            Position(item["session"], item["sequence"], item["transitions"], item["stale"])
+            for item in fields["positions"]
         )
+        members = tuple(Member(**item) for item in fields["members"])
         outcomes = tuple(Outcome(item["id"], item["done"], item["detail"]) for item in fields["outcomes"])
-        return super()._from_dict({**fields, "positions": positions, "outcomes": outcomes})
+        return super()._from_dict({**fields, "positions": positions, "members": members, "outcomes": outcomes})
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,9 @@ HEARTBEAT = {
     "transitions": 1 << 40,
     "dropped": 0,
     "rejected": 0,
-    "positions": [{"session": "1" * 32, "sequence": i, "transitions": i * 64} for i in range(3)],
+    "positions": [{"session": "1" * 32, "sequence": i, "transitions": i * 64, "stale": i} for i in range(3)],
+    "joins": True,
+    "members": [{"session": "2" * 32, "actor": "a", "state": "lost", "since": 3, "detail": "silent"}],
     "outcomes": [{"id": "q", "done": True, "detail": "saved"}],
 }
 PREFIX = registry().newest("heartbeat").prefix
@@ -162,12 +164,12 @@ def test_hostile_arrays(tail: bytes) -> None:
 
 
 def test_many_small_items_stay_bounded() -> None:
-    items = varint(300_000) + (varint(0) + varint(1) + varint(1)) * 300_000 + varint(0)
+    items = varint(300_000) + (varint(0) + varint(1) + varint(1) + varint(1)) * 300_000 + varint(0)
     data = body_before_positions() + items
     tracemalloc.start()
     try:
         assert refusal(data) is RejectReason.MALFORMED
-        blocks = (varint(1) + varint(0) + varint(1) + varint(1)) * 200_000 + varint(0)
+        blocks = (varint(1) + varint(0) + varint(1) + varint(1) + varint(1)) * 200_000 + varint(0)
         assert refusal(body_before_positions() + blocks) is RejectReason.MALFORMED
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
@@ -175,9 +177,9 @@ def test_many_small_items_stay_bounded() -> None:
 
 
 def test_blocks_with_sizes_are_read() -> None:
-    item = varint(1) + b"s" + varint(4) + varint(5)
-    data = body_before_positions() + varint(-1) + varint(len(item)) + item + varint(0) + varint(0)
-    expected = [{"session": "s", "sequence": 4, "transitions": 5}]
+    item = varint(1) + b"s" + varint(4) + varint(5) + varint(6)
+    data = body_before_positions() + varint(-1) + varint(len(item)) + item + varint(0) + b"\0" + varint(0) + varint(0)
+    expected = [{"session": "s", "sequence": 4, "transitions": 5, "stale": 6}]
     assert decode(data, "heartbeat")["positions"] == expected
 
 

@@ -1,0 +1,50 @@
+"""Settings of broker, store, and what hosts them."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class ServicesConfig:
+    """Which broker and object store are used."""
+
+    kind: str = "embedded"
+    """embedded (in-process Kafka protocol and S3), local (Apache Kafka and MinIO), or external (yours)."""
+    folder: str = ".services"
+    """Data, logs and addresses of the embedded or local services."""
+    detach: bool = False
+    """`services up` returns once the services answer, instead of staying in the foreground."""
+
+
+@dataclass
+class KafkaConfig:
+    """The broker."""
+
+    bootstrap_servers: str = ""
+    """host:port list; empty: the services that run in services.folder."""
+    partitions: int = 4
+    """Partitions of the samples and episodes topics, when the run's topics are created."""
+    replication: int = 1
+    """Replication factor of the topics, when they are created."""
+    retention_ms: int = 604_800_000
+    """How long samples and episodes are kept, in milliseconds."""
+    timeout_s: float = 10.0
+    """How long a first answer of the broker is waited for, in seconds."""
+    producer: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Raw librdkafka settings for producers, passed through as they are."""
+    consumer: dict[str, Any] = field(default_factory=dict[str, Any])
+    """Raw librdkafka settings for consumers, passed through as they are."""
+
+
+@dataclass
+class StoreConfig:
+    """The S3 object store that holds the weights."""
+
+    endpoint: str = ""
+    """host:port; empty: the services that run in services.folder, or what the run's manifest names."""
+    bucket: str = "rl-weights"
+    """The bucket that weights are put into."""
+    secure: bool = False
+    """Whether the store is spoken to over TLS."""
+    region: str = "us-east-1"
+    """The store's region."""
