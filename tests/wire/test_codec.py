@@ -135,7 +135,7 @@ def test_random_bodies_raise_nothing_else(name: str, body: bytes) -> None:
 
 
 def body_before_positions() -> bytes:
-    return encode("heartbeat", {**HEARTBEAT, "positions": [], "outcomes": []})[:-2]
+    return encode("heartbeat", {**HEARTBEAT, "positions": [], "members": [], "outcomes": []})[:-4]
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_hostile_arrays(tail: bytes) -> None:
 
 
 def test_many_small_items_stay_bounded() -> None:
-    items = varint(300_000) + (varint(0) + varint(1) + varint(1) + varint(1)) * 300_000 + varint(0)
+    items = varint(200_000) + (varint(0) + varint(1) + varint(1) + varint(1)) * 200_000 + varint(0)
     data = body_before_positions() + items
     tracemalloc.start()
     try:
         assert refusal(data) is RejectReason.MALFORMED
-        blocks = (varint(1) + varint(0) + varint(1) + varint(1) + varint(1)) * 200_000 + varint(0)
+        blocks = (varint(1) + varint(0) + varint(1) + varint(1) + varint(1)) * 150_000 + varint(0)
         assert refusal(body_before_positions() + blocks) is RejectReason.MALFORMED
         assert tracemalloc.get_traced_memory()[1] < 16 << 20
     finally:
