@@ -71,7 +71,7 @@ def test_a_refused_order_is_an_error(settings: BrokerSettings, topics: Topics, l
 
 def test_a_silent_learner_is_told_from_none(settings: BrokerSettings, topics: Topics, learner: Learner):
     with pytest.raises(CommandError, match=r"lives \(version 0\.0\), but did not confirm command id-1"):
-        order(settings, topics, "sleep", id="id-1", timeout=3.0)
+        order(settings, topics, "sleep", id="id-1", timeout=6.0)
     learner.end()
     with pytest.raises(CommandError, match="no learner of run run was heard of"):
         order(settings, topics, "sleep", id="id-2", timeout=1.0)

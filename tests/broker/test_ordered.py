@@ -174,7 +174,7 @@ def test_a_broker_that_goes_away_is_named(tmp_path: Path, opened: Open):
     settings, topics = BrokerSettings(services.broker), Topics("space", "run")
     ensure_topics(settings, topics.specs())
     fill(settings, topics, 10)
-    reader = opened((settings, topics), {0: 0}, timeout=1.0)
+    reader = opened((settings, topics), {0: 0}, timeout=5.0)
     assert offsets(reader, 0, 10) == list(range(10))
     services.kill()
     with pytest.raises(BrokerUnreachableError, match=settings.address):

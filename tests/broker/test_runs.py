@@ -63,13 +63,13 @@ def test_a_run_is_found_by_name_whatever_its_state(settings: BrokerSettings, spa
 def test_what_runs_exist_is_said(settings: BrokerSettings, space: list[Topics]):
     started = time.monotonic()
     with pytest.raises(RunNotFoundError) as caught:
-        find_run(settings, space[0].namespace, "mistyped", timeout=0.5)
+        find_run(settings, space[0].namespace, "mistyped", timeout=3.0)
     for part in ("mistyped", "old (running)", "stopped (stopped)", settings.address, "learner"):
         assert part in str(caught.value)
-    assert time.monotonic() - started < 3.0
+    assert time.monotonic() - started < 20.0
 
 
 def test_no_runs_topic_means_no_runs(settings: BrokerSettings):
-    assert list_runs(settings, "nowhere", timeout=0.3) == []
+    assert list_runs(settings, "nowhere", timeout=3.0) == []
     with pytest.raises(RunNotFoundError, match="none"):
-        find_run(settings, "nowhere", None, timeout=0.3)
+        find_run(settings, "nowhere", None, timeout=3.0)

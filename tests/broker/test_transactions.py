@@ -258,7 +258,7 @@ def test_a_dead_broker_is_named_when_a_run_is_taken_over(dead_address: str):
     started = time.monotonic()
     with pytest.raises(BrokerUnreachableError, match=f"{dead_address}.*taking over run lander.*refused"):
         producer.init_transactions(1.5)
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
     producer.close(0.0)
 
 

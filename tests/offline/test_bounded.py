@@ -99,4 +99,4 @@ def test_what_there_is_not(settings: BrokerSettings, topic: str):
     with pytest.raises(ReplayError, match="no partition 9; there are 0, 1, 2, 3"):
         BoundedReader(settings, topic, Selection(partition=9))
     with pytest.raises(UnknownTopicError):
-        extents(settings, "test.nowhere.samples", timeout=1.0)
+        extents(settings, "test.nowhere.samples", timeout=5.0)

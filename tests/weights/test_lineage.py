@@ -186,7 +186,7 @@ def test_it_is_read_from_the_log(settings: BrokerSettings, topics: Topics):
 
 def test_of_a_run_that_is_not_there(settings: BrokerSettings):
     with pytest.raises(UnknownTopicError, match=r"nowhere\.run\.versions"):
-        read_lineage(settings, Topics("nowhere", "run"), timeout=0.5)
+        read_lineage(settings, Topics("nowhere", "run"), timeout=3.0)
 
 
 def test_a_dead_broker_is_named():

@@ -214,8 +214,8 @@ def test_training_goes_on_while_the_store_is_away(
     with caplog.at_level(logging.WARNING, "pipeline.weights"):
         started = time.monotonic()
         background.submit(version(0), tensors(0))
-        background.submit(version(1), tensors(1), timeout=1.0)
-        assert time.monotonic() - started < 1.0
+        background.submit(version(1), tensors(1), timeout=20.0)
+        assert time.monotonic() - started < 20.0
         wait_until(lambda: background.failures >= 3, "it is tried again")
         assert background.failing and background.error is None
         # One is at hand and one waits: more than that waits with the caller.
@@ -231,11 +231,11 @@ def test_training_goes_on_while_the_store_is_away(
 
 def test_closing_does_not_wait_for_a_store_that_stays_away(flaky: FlakyStore, producer: Producer, topics: Topics):
     flaky.away(True)
-    background = BackgroundPublisher(Publisher(flaky, producer, topics), pause=5.0)
+    background = BackgroundPublisher(Publisher(flaky, producer, topics), pause=60.0)
     background.submit(version(0), tensors(0))
     started = time.monotonic()
     assert background.close(0.5) == 1
-    assert time.monotonic() - started < 5.0
+    assert time.monotonic() - started < 30.0
 
 
 def test_a_second_learner_is_told_to_stop(publisher: Publisher, producer: Producer, topics: Topics, store: ObjectStore):
