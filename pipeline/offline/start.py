@@ -10,6 +10,7 @@ from pipeline.experience import Version
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
 from pipeline.learner.judge import Judge
+from pipeline.learner.recovery import usable
 from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import Extent
 from pipeline.offline.recorded import RecordedRun
@@ -79,10 +80,9 @@ def _starts(run: RecordedRun, lineage: Lineage, checkpoints: Path) -> list[Start
     for saved in reversed(saved_checkpoints(checkpoints)):
         try:
             state = load_checkpoint(saved.path).state
-            announced = lineage.find(saved.version.number)
-            on_lineage = announced is not None and announced.sha256 == state["sha256"]
             # Between two versions the journal does not tell which steps of the next one it has behind it.
-            if on_lineage and not Journal.decode(bytes.fromhex(state["journal"])).steps:
+            in_midst = bool(Journal.decode(bytes.fromhex(state["journal"])).steps)
+            if not in_midst and usable(saved, lineage, str(state["sha256"]), in_midst=False):
                 starts.append(_start(state, saved.version, saved.path, run.config.learner.version_window))
         except (CheckpointError, InvalidRecordError, KeyError, TypeError, ValueError) as error:
             log.warning("The checkpoint %s is passed over: %s", saved.path, error)
