@@ -12,8 +12,12 @@ _PACKAGES = ("pipeline", "torch", "numpy", "gymnasium", "confluent-kafka", "stab
 def machine() -> str:
     """Cores, processor, memory and system, as one line."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return f"{cores} cores of {_processor()}, {memory:.0f} GiB, {platform.system()}"
+    return f"{os.cpu_count()} cores of {_processor()}, {memory:.0f} GiB, {platform.system()}"
+
+
+def cores() -> int:
+    """Those that this process and what it starts may use; ``taskset`` makes them fewer."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def versions() -> dict[str, str]:

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.results.machine import load, machine, versions
+from benchmarks.results.machine import cores, load, machine, versions
 from benchmarks.results.progress import ALL, FIRST, Progress
 from benchmarks.results.rows import Row
 from pipeline.config import load_config, to_dict
@@ -50,6 +50,7 @@ def record(row: Row, system: str, seed: int, progress: Progress) -> dict[str, An
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "load": load(),
         "machine": machine(),
+        "cores": cores(),
         "versions": versions(),
         "curve": [[point.steps, round(point.seconds, 2), round(point.mean, 3)] for point in progress.curve],
     }

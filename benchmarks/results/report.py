@@ -19,7 +19,7 @@ _COLOURS = {OURS: "tab:blue", PEER: "tab:orange"}
 _HEAD = f"""# Results
 
 Made by `make results`; what was measured is in `benchmarks/results/results.jsonl`. Both systems learn on the same
-machine, in turns, one run at a time.
+machine, in turns, one run at a time; where the table says one core, side by side, each with a core of its own.
 
 - **This pipeline** runs as its users run it: Apache Kafka and MinIO (`services=local`), a learner process, a client
   process with its uplink. Settings: `conf/experiment/<row>.yaml`, that is `experiment=<row>` for learner and client.
@@ -56,8 +56,8 @@ def write(rows: Sequence[Row], runs: Sequence[dict[str, Any]]) -> None:
 
 def _table(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]]) -> str:
     head = (
-        "| environment | threshold | algorithm | solved | steps | seconds | peer | solved | steps | seconds |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| environment | threshold | cores | algorithm | solved | steps | seconds | peer | solved | steps | seconds |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     lines = [_line(row, by_row[row.name]) for row in rows if row.threshold is not None]
     text = head + "".join(lines) if lines else ""
@@ -68,7 +68,14 @@ def _table(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
-    cells = [row.environment, f"{row.threshold:g}", row.title, *_cells(row, [r for r in runs if r["system"] == OURS])]
+    cores = ", ".join(str(count) for count in sorted({run["cores"] for run in runs}))
+    cells = [
+        row.environment,
+        f"{row.threshold:g}",
+        cores,
+        row.title,
+        *_cells(row, [r for r in runs if r["system"] == OURS]),
+    ]
     peer = f"SB3 {row.peer.algorithm}" if row.peer else "–"
     cells += [peer, *_cells(row, [r for r in runs if r["system"] == PEER])]
     return "| " + " | ".join(cells) + " |\n"
@@ -124,11 +131,11 @@ def _made(runs: Sequence[dict[str, Any]]) -> str:
     for key, title in (("machine", "Machine"), ("versions", "Versions")):
         found = sorted({_said(run[key]) for run in runs})
         text += f"{title}: " + "; ".join(found) + ".\n" if found else ""
-    busy = [run for run in runs if run["load"] > 1.0]
+    busy = [run for run in runs if run["load"] > 1.0 and run["cores"] > 1]
     if busy:
         text += (
-            f"{len(busy)} of {len(runs)} runs began while something else ran on the machine (load above 1): their "
-            "seconds are too many.\n"
+            f"{len(busy)} of {len(runs)} runs began while something else ran on the machine, or had just ended (load "
+            "above 1): their seconds may be too many.\n"
         )
     return text
 

@@ -167,7 +167,7 @@ ROWS = (
         "LunarLander-v3",
         "PPO",
         200.0,
-        1_000_000,
+        500_000,
         5_000,
         5,
         Peer("PPO", 1_000_000, _PPO_LANDER, _PPO, environments=16),
