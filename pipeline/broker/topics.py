@@ -94,8 +94,13 @@ class Topics:
 
     @property
     def heartbeats(self) -> str:
-        """Signs of life of actors and nodes."""
+        """Signs of life of actors. Every client may write here, so nobody but the learner acts on what it says."""
         return self._name("heartbeats")
+
+    @property
+    def progress(self) -> str:
+        """The learner's signs of life, which pace the clients and tell what became of commands; its alone to write."""
+        return self._name("progress")
 
     @property
     def telemetry(self) -> str:
@@ -153,6 +158,7 @@ class Topics:
 
 def runs_topic(namespace: str) -> str:
     """The namespace's topic of run manifests."""
+            TopicSpec(self.progress, 1, hours),
     return f"{namespace}.runs"
 
 

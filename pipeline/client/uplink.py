@@ -211,7 +211,7 @@ class _Uplink:
 
     def _exchange_heartbeats(self) -> None:
         settings = self._settings
-        reader = LogReader(settings.connection.broker, self._topics.heartbeats, start="latest")
+        reader = LogReader(settings.connection.broker, self._topics.progress, start="latest")
         manifests = LogReader(settings.connection.broker, self._topics.runs, start="earliest")
         sequence = 0
         due = 0.0

@@ -12,7 +12,16 @@ CHOICES = {
     "algorithm.activation": ("relu", "tanh"),
     "algorithm.sync.on_lost_client": ("continue", "stop"),
     "algorithm.network": ("mlp", "nature", "impala"),
-    "replay.topic": ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters"),
+    "replay.topic": (
+        "samples",
+        "episodes",
+        "versions",
+        "commands",
+        "heartbeats",
+        "progress",
+        "telemetry",
+        "dead-letters",
+    ),
 }
 
 POSITIVE = (

@@ -116,7 +116,7 @@ class ReplayConfig:
     """`pipeline replay`: which part of a recorded run, and what to make of it."""
 
     topic: str = "samples"
-    """samples, episodes, versions, commands, heartbeats, telemetry or dead-letters."""
+    """samples, episodes, versions, commands, heartbeats, progress, telemetry or dead-letters."""
     partition: int = -1
     """One partition of the topic; -1: all."""
     offsets: str = ""

@@ -139,7 +139,8 @@ def _watch(
     """Follow heartbeats, windows and evaluations until it is solved or the time is over."""
     topics = Topics(config.namespace, config.run)
     broker = connect(config).broker
-    reader = LogReader(broker, [topics.heartbeats, topics.telemetry], start="earliest", open_timeout=START_S)
+    read = [topics.progress, topics.heartbeats, topics.telemetry]
+    reader = LogReader(broker, read, start="earliest", open_timeout=START_S)
     started = False
     try:
         with Live(render(progress), console=console, refresh_per_second=4, transient=False) as live:
@@ -165,7 +166,7 @@ def _watch(
 
 def _note(progress: Progress, topic: str, value: bytes, topics: Topics) -> None:
     try:
-        if topic == topics.heartbeats:
+        if topic in (topics.progress, topics.heartbeats):
             progress.note_heartbeat(Heartbeat.decode(value))
         else:
             progress.note_window(TelemetryWindow.decode(value))

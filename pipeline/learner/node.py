@@ -370,7 +370,7 @@ class TrainingNode(Fold):
         self._heartbeats += 1
         producer = _open(self._links).producer
         try:
-            producer.send(self.topics.heartbeats, beat.encode(), key="learner")
+            producer.send(self.topics.progress, beat.encode(), key="learner")
             producer.poll(0)
         except PipelineError as error:
             log.debug("no heartbeat: %s", error)
