@@ -11,12 +11,14 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/installed-from-lock
 
-.PHONY: help demo test soak check bench lock clean
+.PHONY: help demo test soak fuzz compose-test check bench lock clean
 
 help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
 	@echo "make test    every test, against real Kafka and MinIO (ARGS=... go to pytest)"
 	@echo "make soak    outages in full length, and every kill of tests/recovery: an hour or so"
+	@echo "make fuzz    ten minutes of hostile bytes against everything that decodes (ARGS=... go to tests.fuzz)"
+	@echo "make compose-test   docker-compose.yml for real, where a Docker daemon answers"
 	@echo "make check   lint, format, types and import directions"
 	@echo "make bench   the benchmarks (ARGS=... choose among them)"
 	@echo "make lock    resolve the dependencies of pyproject.toml anew"
@@ -42,6 +44,15 @@ soak: $(STAMP)
 	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/broker/test_transactions.py \
 		tests/weights/test_kills.py tests/recovery $(ARGS)
 
+# Where atheris cannot be installed, hypothesis does what it can.
+fuzz: $(STAMP)
+	if $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt \
+		&& $(BIN)/python -c 'import atheris'; then $(BIN)/python -m tests.fuzz --executions 5000000 $(ARGS); fi
+	FUZZ=1 $(BIN)/python -m pytest --timeout 3600 tests/fuzz
+
+compose-test: $(STAMP)
+	COMPOSE=1 $(BIN)/python -m pytest -rs tests/compose $(ARGS)
+
 check: $(STAMP)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -51,13 +62,15 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 
-UV_COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --upgrade --universal --python-version 3.11 \
+UV_COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --strip-extras
 
 # One lock for every platform: markers tell what only some of them need.
 lock: $(STAMP)
-	$(UV_COMPILE) --extra dev --output-file requirements/dev.txt
-	$(UV_COMPILE) --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
+	$(UV_COMPILE) pyproject.toml --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['fuzz'], sep='\n')" \
+		| $(UV_COMPILE) - --output-file requirements/fuzz.txt
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .fuzz .import_linter_cache
