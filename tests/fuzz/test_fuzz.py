@@ -1,6 +1,5 @@
-"""A little of `make fuzz`: the corpus, what is made from it, and bombs; nothing but a refusal comes out, in little memory.
-
-`FUZZ=1` makes more of each.
+"""A little of `make fuzz`: the corpus, what is made from it, and bombs. Nothing but a refusal comes out, in little
+memory. `FUZZ=1` makes more of each.
 """
 
 import importlib.util
