@@ -79,7 +79,7 @@ class Producer:
         **overrides: Any,
     ) -> None:
         self._address = settings.address
-        self._monitor = LinkMonitor(settings.address, on_link)
+        self._monitor = LinkMonitor(settings, on_link)
         self._transactional = transactional_id is not None
         self._guards = guards or f"transactional id {transactional_id}"
         self._transactions = threading.Lock()

@@ -13,9 +13,15 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from pipeline.broker.client import is_embedded, kafka_error, metadata, translate
-from pipeline.broker.logs import LinkMonitor, RateLimitedLog
+from pipeline.broker.logs import NO_RIGHT, LinkMonitor, RateLimitedLog
 from pipeline.broker.settings import BrokerSettings, admin_options, producer_options
-from pipeline.errors import BrokerUnreachableError, ConfigError, TopicMismatchError, UnknownTopicError
+from pipeline.errors import (
+    BrokerAuthenticationError,
+    BrokerUnreachableError,
+    ConfigError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -172,12 +178,12 @@ def fixed_partition(topic: str) -> int | None:
     return 0 if topic.endswith(_ORDERED) else None
 
 
-class _Admin:
+class AdminLink:
     """An admin client with the link monitor that explains its silence."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.address
-        self.monitor = LinkMonitor(settings.address)
+        self.monitor = LinkMonitor(settings)
         options: dict[str, Any] = {
             **admin_options(settings),
             "error_cb": self.monitor.on_error,
@@ -190,14 +196,24 @@ class _Admin:
     def metadata(self, timeout: float) -> Any:
         return metadata(self.client, self.monitor, self.address, timeout, doing="looking at the topics")
 
-    def result(self, future: Any, timeout: float, doing: str, topic: str) -> Any:
+    def result(self, future: Any, timeout: float, doing: str, topic: str | None = None) -> Any:
+        """What a request came to, waited for.
+
+        Raises:
+            BrokerError: it was refused, or not answered in time.
+        """
         try:
             return future.result(timeout)
         except KafkaException as exc:
             raise translate(exc, self.address, doing=doing, topic=topic) from exc
         except TimeoutError as exc:
             raise BrokerUnreachableError(
-                f"{self.address} did not answer within {timeout:.1f} s while {doing} {topic}"
+                f"{self.address} did not answer within {timeout:.1f} s while {doing} {topic or ''}".rstrip()
+        """Cluster metadata, waited for.
+
+        Raises:
+            BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+        """
             ) from exc
 
 
@@ -220,7 +236,7 @@ def ensure_topics(
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     existing = set(cast(dict[str, Any], found.topics))
     missing = [spec for spec in specs if spec.name not in existing]
@@ -248,6 +264,11 @@ def ensure_topics(
             + "; ".join(problems)
             + "; change them with kafka-configs, or start a run of another name"
         )
+                if inner is not None and inner.code() in NO_RIGHT:
+                    raise BrokerAuthenticationError(
+                        f"topic {name} does not exist at {admin.address} or this user may not see it, and it may not "
+                        "make it; have it made, and the right given, with `pipeline secrets apply run=NAME`"
+                    ) from exc
     return created
 
 
@@ -258,7 +279,7 @@ def check_topics(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: 
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     existing = set(cast(dict[str, Any], found.topics))
     missing = [f"{spec.name} does not exist" for spec in specs if spec.name not in existing]
@@ -279,7 +300,7 @@ def topic_id(settings: BrokerSettings, topic: str, timeout: float = 10.0) -> str
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     if topic not in cast(dict[str, Any], found.topics):
         raise UnknownTopicError(f"topic {topic} does not exist at {settings.address}; a run's topics come and go whole")
@@ -293,7 +314,7 @@ def topic_id(settings: BrokerSettings, topic: str, timeout: float = 10.0) -> str
 
 
 def _touch(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float) -> None:
-    monitor = LinkMonitor(settings.address)
+    monitor = LinkMonitor(settings)
     options = producer_options(settings, **{"allow.auto.create.topics": True})
     options["error_cb"] = monitor.on_error
     producer = confluent_kafka.Producer(options, logger=RateLimitedLog())
@@ -301,7 +322,7 @@ def _touch(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float)
         metadata(producer, monitor, settings.address, timeout, spec.name, doing="making topics")
 
 
-def _wait_until_led(admin: _Admin, specs: Sequence[TopicSpec], deadline: float) -> None:
+def _wait_until_led(admin: AdminLink, specs: Sequence[TopicSpec], deadline: float) -> None:
     """A created topic takes a moment until its partitions have leaders."""
     wanted = {spec.name for spec in specs}
     while True:
@@ -323,7 +344,7 @@ def _wait_until_led(admin: _Admin, specs: Sequence[TopicSpec], deadline: float) 
         admin.client.poll(0.05)
 
 
-def _problems(admin: _Admin, specs: Sequence[TopicSpec], timeout: float) -> list[str]:
+def _problems(admin: AdminLink, specs: Sequence[TopicSpec], timeout: float) -> list[str]:
     found = cast(dict[str, Any], admin.metadata(timeout).topics)
     resources = {spec.name: ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs}
     if not resources:

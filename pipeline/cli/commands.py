@@ -13,6 +13,12 @@ def services(config: PipelineConfig, action: str) -> int:
     from pipeline.services import services_down, services_fetch, services_status, services_up
 
     section = config.services
+    if action == "up" and section.security == "tls":
+        from pipeline.cli.secrets import apply_secrets, init_secrets
+
+        init_secrets(config)
+        secrets = config.secrets.folder
+        return services_up(section.folder, section.kind, section.detach, secrets, lambda: apply_secrets(config))
     if action == "up":
         return services_up(section.folder, section.kind, section.detach)
     if action == "down":

@@ -37,9 +37,9 @@ from pipeline.client.uplink import (
     run_uplink,
 )
 from pipeline.config import PipelineConfig, from_dict
-from pipeline.connect import connect
+from pipeline.connect import connect, signer_of
 from pipeline.errors import ClientError, ConnectorClosedError, ServerTimeoutError
-from pipeline.experience import EpisodeInfo, Layout, Version, new_session
+from pipeline.experience import EpisodeInfo, Layout, Version
 from pipeline.wire import (
     RecordHeaders,
     RunManifest,
@@ -87,8 +87,9 @@ class DQNConnector:
         self.run = self.manifest.run
         self.run_config: PipelineConfig = from_dict(json.loads(self.manifest.config_json))
         self.layout = Layout.from_json(json.loads(self.manifest.layout_json))
-        self.actor = settings.actor or f"{socket.gethostname()}-{os.getpid()}"
-        self.session = new_session()
+        self._signer = signer_of(config)
+        self.actor = self._signer.actor(settings.actor or f"{socket.gethostname()}-{os.getpid()}")
+        self.session = self._signer.new_session()
         if settings.ledger:
             # What cannot be opened is said here, not by an uplink that dies again and again.
             ActorLedger(settings.ledger).close()
@@ -355,7 +356,7 @@ class DQNConnector:
             raise ConnectorClosedError("This connector has been closed; make a new one to go on.")
 
     def _headers(self, schema: str, version: Version, count: int, sequence: int) -> RecordHeaders:
-        return RecordHeaders(
+        headers = RecordHeaders(
             run=self.run,
             actor=self.actor,
             session=self.session,
@@ -364,6 +365,7 @@ class DQNConnector:
             schema=schema,
             count=count,
         )
+        return self._signer.sign(headers)
 
     def _cut(self) -> None:
         """Queue what the builder holds; the caller holds ``_building``."""

@@ -6,6 +6,7 @@ from pipeline.errors import ConfigError
 
 CHOICES = {
     "services.kind": ("embedded", "local", "external"),
+    "services.security": ("none", "tls"),
     "client.queue_policy": ("block", "drop_oldest", "drop_newest"),
     "log_level": ("debug", "info", "warning", "error"),
     "algorithm.name": ("dqn", "rainbow", "ppo"),

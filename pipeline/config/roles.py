@@ -39,6 +39,9 @@ class LearnerConfig:
     """A warning is logged when an actor loses more than this share of its transitions to staleness; 1: never."""
     torch_threads: int = 1
     """Threads that torch may use."""
+    actors: str = ""
+    """Mark of the key that actors' names are checked by, which a learner fills in from its secret file; empty: they are
+    not checked."""
 
 
 @dataclass
@@ -46,7 +49,7 @@ class ClientConfig:
     """The connector and the acting loop."""
 
     actor: str = ""
-    """The actor's name; empty: host name and process id."""
+    """The actor's name, behind that of the client in the secret file; empty: host name and process id."""
     seed: int = 0
     """Seed of the environments and of exploration."""
     chunk_steps: int = 256

@@ -10,6 +10,8 @@ class ServicesConfig:
 
     kind: str = "embedded"
     """embedded (in-process Kafka protocol and S3), local (Apache Kafka and MinIO), or external (yours)."""
+    security: str = "none"
+    """none, or tls (local services speak TLS and let in whom `pipeline secrets` made); chosen by the group security."""
     folder: str = ".services"
     """Data, logs and addresses of the embedded or local services."""
     detach: bool = False
@@ -48,3 +50,28 @@ class StoreConfig:
     """Whether the store is spoken to over TLS."""
     region: str = "us-east-1"
     """The store's region."""
+
+
+@dataclass
+class SecretsConfig:
+    """`pipeline secrets`: who is let in, and what for."""
+
+    folder: str = "deploy/secrets"
+    """Certificates, keys and the secret files of roles and clients."""
+    name: str = ""
+    """The client or role that `pipeline secrets client|revoke|rotate NAME` is about."""
+    file: str = ""
+    """The secret file of that client or role; empty: the one in secrets.folder."""
+    broker: str = ""
+    """host:port of the broker for those who get a secret file; empty: as it is reached from here."""
+    store: str = ""
+    """host:port of the store for those who get a secret file; empty: as it is reached from here."""
+    broker_hosts: list[str] = field(default_factory=lambda: ["localhost", "127.0.0.1"])
+    """Names and addresses that the broker's certificate is for, beside that of secrets.broker."""
+    store_hosts: list[str] = field(default_factory=lambda: ["localhost", "127.0.0.1"])
+    """Names and addresses that the store's certificate is for, beside that of secrets.store."""
+    client_bytes_per_s: float = 16_777_216.0
+    """What one client may write to a broker in a second, and read from it, in bytes; beyond that it is made to wait."""
+    client_requests: float = 50.0
+    """How much of a broker's threads one client may keep busy, in percent of one thread; beyond that it is made to
+    wait."""

@@ -13,7 +13,7 @@ from pipeline.config.roles import (
     ReplayConfig,
     TelemetryConfig,
 )
-from pipeline.config.services import KafkaConfig, ServicesConfig, StoreConfig
+from pipeline.config.services import KafkaConfig, SecretsConfig, ServicesConfig, StoreConfig
 
 
 @dataclass
@@ -34,6 +34,8 @@ class PipelineConfig:
     """Broker and store."""
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     """The broker."""
+    secrets: SecretsConfig = field(default_factory=SecretsConfig)
+    """`pipeline secrets`."""
     store: StoreConfig = field(default_factory=StoreConfig)
     """The object store."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)

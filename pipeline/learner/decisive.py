@@ -6,7 +6,7 @@ from typing import Any, cast
 
 from pipeline.config import PipelineConfig, to_dict
 
-_LEARNER = ("seed", "version_window", "max_chunk_bytes", "torch_threads")
+_LEARNER = ("seed", "version_window", "max_chunk_bytes", "actors", "torch_threads", "device")
 _ENVIRONMENT = ("id", "kwargs", "action_masks")
 
 
@@ -15,7 +15,7 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {
         "algorithm": config["algorithm"],
         "environment": {name: config["environment"][name] for name in _ENVIRONMENT if name in config["environment"]},
-        "learner": {name: config["learner"][name] for name in _LEARNER},
+        "learner": {name: config["learner"][name] for name in _LEARNER if name in config["learner"]},
     }
     return dict(_leaves(chosen, ""))
 

@@ -20,6 +20,7 @@ from prometheus_client import Gauge
 
 from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
+from pipeline.connect import with_actors
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.experience import Version, new_session
 from pipeline.files import remove_leftovers
@@ -401,7 +402,7 @@ class TrainingNode(Fold):
     @contextmanager
     def _opened(self) -> Generator[Ingest]:
         """Claim the run, come back to where it is, and read on; closed in reverse."""
-        config = self.config
+        config = self.config = with_actors(self.config)
         with ExitStack() as stack:
             links = self._links = stack.enter_context(open_links(config, self.run_name))
             self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)

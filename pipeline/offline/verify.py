@@ -46,7 +46,8 @@ def fold_of(run: RecordedRun, lineage: Lineage, epoch: int) -> Fold:
     """The run's fold in its initial state, with the settings of an epoch's learner and nothing of its surroundings."""
     config = run.config_of(lineage, epoch)
     learner = dataclasses.replace(config.learner, metrics_port=0, ledger="", load="")
-    return DQNTrainingNode(dataclasses.replace(config, run=run.name, saves=run.asked.saves, learner=learner))
+    surroundings = {"saves": run.asked.saves, "secret": run.asked.secret}
+    return DQNTrainingNode(dataclasses.replace(config, run=run.name, learner=learner, **surroundings))
 
 
 def ordered(run: RecordedRun, positions: Positions) -> OrderedReader:

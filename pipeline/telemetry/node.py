@@ -11,14 +11,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from pipeline.broker import BrokerSettings, LogReader, Producer, Record, Topics, find_run
 from pipeline.broker.commands import send_command
 from pipeline.config import PipelineConfig
-from pipeline.connect import connect
-from pipeline.errors import BrokerError, InvalidRecordError
+from pipeline.connect import connect, voucher_of, with_actors
+from pipeline.errors import BrokerError, InvalidRecordError, RejectReason
+from pipeline.experience import EpisodeInfo
 from pipeline.telemetry.best import KIND, BestWindow, Candidate
 from pipeline.telemetry.duplicates import Duplicates
 from pipeline.telemetry.figure import save_figure
 from pipeline.telemetry.results import Results
 from pipeline.telemetry.statistics import Statistics
-from pipeline.wire import Command, TelemetryWindow, decode_episode
+from pipeline.wire import Command, RecordHeaders, TelemetryWindow, Voucher, decode_episode
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +42,7 @@ class TelemetryNode:
         self.statistics = Statistics(config.telemetry.window_episodes)
         self.duplicates = Duplicates()
         self.refused = 0
+        self._voucher: Voucher | None = None
         registry = CollectorRegistry()
         self._return = Gauge("pipeline_mean_return", "Mean return over the window.", registry=registry)
         self._steps = Gauge("pipeline_mean_episode_steps", "Mean episode length over the window.", registry=registry)
@@ -61,6 +63,8 @@ class TelemetryNode:
         self._broker = connect(config).broker
         manifest = find_run(self._broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
         self._run = manifest.run
+        # By the key at hand: episodes decide nothing that has to come out the same again.
+        self._voucher = voucher_of(with_actors(config))
         self._topics = Topics(config.namespace, manifest.run)
         folder = Path(config.saves) / manifest.run
         self._figure = Path(config.telemetry.figure or folder / "telemetry.png")
@@ -105,6 +109,8 @@ class TelemetryNode:
         except InvalidRecordError as error:
             level = logging.DEBUG if self.refused else logging.WARNING
             log.log(level, "An episode was refused: %s", error)
+            if self._voucher is not None:
+                _check_name(record, episode, self._voucher)
             self.refused += 1
             return
         if self.duplicates.seen(record.value):
@@ -210,3 +216,13 @@ class TelemetryNode:
         level = logging.DEBUG if self._disk_said else logging.ERROR
         log.log(level, "Figure or results cannot be written: %s. The next start writes them anew from the log.", error)
         self._disk_said = True
+
+
+def _check_name(record: Record, episode: EpisodeInfo, voucher: Voucher) -> None:
+    headers = RecordHeaders.from_kafka(record.headers)
+    voucher.check(headers)
+    if (headers.actor, headers.session) != (episode.actor, episode.session):
+        raise InvalidRecordError(
+            RejectReason.HEADER_MISMATCH,
+            f"the header says actor {headers.actor!r}, the episode {episode.actor!r}, or another session",
+        )
