@@ -157,6 +157,7 @@ class Topics:
             TopicSpec(self.versions, 1, forever),
             TopicSpec(self.commands, 1, days),
             TopicSpec(self.heartbeats, 1, hours),
+            TopicSpec(self.progress, 1, hours),
             TopicSpec(self.telemetry, 1, forever),
             TopicSpec(self.dead_letters, 1, days),
         )
@@ -164,7 +165,6 @@ class Topics:
 
 def runs_topic(namespace: str) -> str:
     """The namespace's topic of run manifests."""
-            TopicSpec(self.progress, 1, hours),
     return f"{namespace}.runs"
 
 
@@ -194,6 +194,11 @@ class AdminLink:
             raise translate(exc, self.address, doing="starting an admin client") from exc
 
     def metadata(self, timeout: float) -> Any:
+        """Cluster metadata, waited for.
+
+        Raises:
+            BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+        """
         return metadata(self.client, self.monitor, self.address, timeout, doing="looking at the topics")
 
     def result(self, future: Any, timeout: float, doing: str, topic: str | None = None) -> Any:
@@ -209,11 +214,6 @@ class AdminLink:
         except TimeoutError as exc:
             raise BrokerUnreachableError(
                 f"{self.address} did not answer within {timeout:.1f} s while {doing} {topic or ''}".rstrip()
-        """Cluster metadata, waited for.
-
-        Raises:
-            BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
-        """
             ) from exc
 
 
@@ -254,6 +254,11 @@ def ensure_topics(
                 created.append(name)
             except KafkaException as exc:
                 inner = kafka_error(exc)
+                if inner is not None and inner.code() in NO_RIGHT:
+                    raise BrokerAuthenticationError(
+                        f"topic {name} does not exist at {admin.address} or this user may not see it, and it may not "
+                        "make it; have it made, and the right given, with `pipeline secrets apply run=NAME`"
+                    ) from exc
                 if inner is None or inner.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise translate(exc, admin.address, doing="creating", topic=name) from exc
     _wait_until_led(admin, specs, deadline)
@@ -264,11 +269,6 @@ def ensure_topics(
             + "; ".join(problems)
             + "; change them with kafka-configs, or start a run of another name"
         )
-                if inner is not None and inner.code() in NO_RIGHT:
-                    raise BrokerAuthenticationError(
-                        f"topic {name} does not exist at {admin.address} or this user may not see it, and it may not "
-                        "make it; have it made, and the right given, with `pipeline secrets apply run=NAME`"
-                    ) from exc
     return created
 
 

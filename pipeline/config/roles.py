@@ -37,11 +37,13 @@ class LearnerConfig:
     """Where the figures of training are written at each version: tensorboard (in the run's folder), wandb."""
     stale_warning: float = 0.2
     """A warning is logged when an actor loses more than this share of its transitions to staleness; 1: never."""
-    torch_threads: int = 1
-    """Threads that torch may use."""
     actors: str = ""
     """Mark of the key that actors' names are checked by, which a learner fills in from its secret file; empty: they are
     not checked."""
+    torch_threads: int = 1
+    """Threads that torch may use."""
+    device: str = "cpu"
+    """Where updates are computed: cpu, cuda, or cuda:N."""
 
 
 @dataclass

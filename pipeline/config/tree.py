@@ -32,10 +32,10 @@ class PipelineConfig:
     """debug, info, warning or error."""
     services: ServicesConfig = field(default_factory=ServicesConfig)
     """Broker and store."""
-    kafka: KafkaConfig = field(default_factory=KafkaConfig)
-    """The broker."""
     secrets: SecretsConfig = field(default_factory=SecretsConfig)
     """`pipeline secrets`."""
+    kafka: KafkaConfig = field(default_factory=KafkaConfig)
+    """The broker."""
     store: StoreConfig = field(default_factory=StoreConfig)
     """The object store."""
     environment: EnvironmentConfig = field(default_factory=EnvironmentConfig)

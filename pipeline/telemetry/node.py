@@ -61,10 +61,10 @@ class TelemetryNode:
         """
         config = self.config
         self._broker = connect(config).broker
-        manifest = find_run(self._broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
-        self._run = manifest.run
         # By the key at hand: episodes decide nothing that has to come out the same again.
         self._voucher = voucher_of(with_actors(config))
+        manifest = find_run(self._broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
+        self._run = manifest.run
         self._topics = Topics(config.namespace, manifest.run)
         folder = Path(config.saves) / manifest.run
         self._figure = Path(config.telemetry.figure or folder / "telemetry.png")
@@ -106,11 +106,11 @@ class TelemetryNode:
     def _take(self, record: Record) -> None:
         try:
             episode = decode_episode(record.value)
+            if self._voucher is not None:
+                _check_name(record, episode, self._voucher)
         except InvalidRecordError as error:
             level = logging.DEBUG if self.refused else logging.WARNING
             log.log(level, "An episode was refused: %s", error)
-            if self._voucher is not None:
-                _check_name(record, episode, self._voucher)
             self.refused += 1
             return
         if self.duplicates.seen(record.value):
