@@ -127,6 +127,7 @@ class Topics:
         retention_ms: int = 7 * _DAY_MS,
         retention_bytes: int = -1,
         max_message_bytes: int = 2 * 1024 * 1024,
+        dead_letter_bytes: int = 64 * 1024 * 1024,
     ) -> tuple[TopicSpec, ...]:
         """All topics of the run.
 
@@ -134,10 +135,14 @@ class Topics:
             partitions: of samples and episodes; all others have one.
             retention_ms: how long samples and episodes are kept.
             retention_bytes: per partition of samples; −1: unbounded.
-            max_message_bytes: bound of one (compressed) batch of samples.
+            max_message_bytes: bound of one batch of samples, which is stored uncompressed.
+            dead_letter_bytes: how much of the dead letters is kept, and a quarter more.
         """
         log_time = {"message.timestamp.type": "LogAppendTime"}
-        kept = {**log_time, "cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+        # max.message.bytes bounds a batch as it is sent: 2 MiB of gzip may be 2 GiB for every reader, for ever. Stored
+        # as it is, it is bounded as it is; the broker refuses what is then too large, and only its sender notices.
+        plain = {**log_time, "compression.type": "uncompressed"}
+        kept = {**plain, "cleanup.policy": "delete", "retention.ms": str(retention_ms)}
         forever = {
             **log_time,
             "cleanup.policy": "delete",
@@ -145,10 +150,15 @@ class Topics:
             "retention.bytes": "-1",
         }
         days = {**log_time, "cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS)}
-        hours = {**log_time, "cleanup.policy": "delete", "retention.ms": str(6 * _HOUR_MS)}
+        hours = {**plain, "cleanup.policy": "delete", "retention.ms": str(6 * _HOUR_MS)}
         bounded = {
             "retention.bytes": str(retention_bytes),
             "max.message.bytes": str(max_message_bytes),
+        }
+        # Kafka forgets whole segments only, and takes none below 1 MiB.
+        letters = {
+            "retention.bytes": str(dead_letter_bytes),
+            "segment.bytes": str(max(1 << 20, dead_letter_bytes // 4)),
         }
         return (
             TopicSpec(self.runs, 1, {**log_time, "cleanup.policy": "compact"}),
@@ -159,7 +169,7 @@ class Topics:
             TopicSpec(self.heartbeats, 1, hours),
             TopicSpec(self.progress, 1, hours),
             TopicSpec(self.telemetry, 1, forever),
-            TopicSpec(self.dead_letters, 1, days),
+            TopicSpec(self.dead_letters, 1, {**days, **letters}),
         )
 
 

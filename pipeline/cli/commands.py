@@ -37,7 +37,7 @@ def topics(config: PipelineConfig, action: str) -> int:
         raise ConfigError("Which run's topics? Give run=NAME.")
     kafka = config.kafka
     broker = connect(config).broker
-    specs = Topics(config.namespace, config.run).specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms)
+    specs = Topics(config.namespace, config.run).specs(**kafka.topic_settings())
     if action == "create":
         created = ensure_topics(broker, specs, timeout=kafka.timeout_s, replication=kafka.replication)
         print("\n".join(f"created {name}" for name in created) or "Every topic was there already.")

@@ -1,8 +1,10 @@
 """The acting loop: a vectorised environment, driven by the run's newest weights."""
 
 import logging
+import secrets
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, cast
 
 import numpy as np
@@ -31,9 +33,11 @@ def act(config: PipelineConfig, stop: Callable[[], bool] = lambda: False) -> int
         ConfigError: the environment gives no action masks, or unfit ones, where the run needs them.
     """
     torch.set_num_threads(config.client.torch_threads)
+    if config.client.seed < 0:
+        config = replace(config, client=replace(config.client, seed=secrets.randbits(31)))
     connector = DQNConnector(config)
     environment = make_vector(connector.run_config.environment)
-    log.info("Actor %s takes part in run %s.", connector.actor, connector.run)
+    log.info("Actor %s takes part in run %s with seed %d.", connector.actor, connector.run, config.client.seed)
     loop = _ActingLoop(connector, environment, config.client.seed)
     try:
         limit = config.client.max_episodes

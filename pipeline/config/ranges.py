@@ -43,6 +43,7 @@ POSITIVE = (
     "algorithm.sync.clients",
     "algorithm.sync.min_clients",
     "environment.frame_stack",
+    "kafka.dead_letter_bytes",
     "learner.version_window",
     "learner.prefetch_chunks",
     "client.chunk_steps",

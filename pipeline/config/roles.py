@@ -29,10 +29,12 @@ class LearnerConfig:
     """Records above this size are refused undecoded, in bytes."""
     prefetch_chunks: int = 64
     """Decoded chunks that may wait between ingest and training."""
+    dead_letters_per_s: float = 20.0
+    """Dead letters written a second in the long run, 256 at once; beyond that, refused records are counted only."""
     heartbeat_s: float = 0.1
     """How often the learner announces how far it has come, in seconds."""
     metrics_port: int = 0
-    """Port of the Prometheus metrics on loopback; 0: none."""
+    """Port of the Prometheus metrics; 0: none."""
     trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
     """Where the figures of training are written at each version: tensorboard (in the run's folder), wandb."""
     stale_warning: float = 0.2
@@ -53,7 +55,7 @@ class ClientConfig:
     actor: str = ""
     """The actor's name, behind that of the client in the secret file; empty: host name and process id."""
     seed: int = 0
-    """Seed of the environments and of exploration."""
+    """Seed of the environments and of exploration; -1: another one at every start, for clients that are copies."""
     chunk_steps: int = 256
     """A chunk is cut after this many transitions."""
     chunk_bytes: int = 400_000
@@ -91,7 +93,7 @@ class TelemetryConfig:
     figure: str = ""
     """Where the figure is saved; empty: saves/<run>/telemetry.png."""
     metrics_port: int = 0
-    """Port of the Prometheus metrics on loopback; 0: none."""
+    """Port of the Prometheus metrics; 0: none."""
     save_best: bool = True
     """Whether the learner is told to keep the version that the best window of episodes was played with."""
 

@@ -30,12 +30,26 @@ class KafkaConfig:
     """Replication factor of the topics, when they are created."""
     retention_ms: int = 604_800_000
     """How long samples and episodes are kept, in milliseconds."""
+    retention_bytes: int = -1
+    """How much of each partition of samples is kept, in bytes; -1: as much as retention_ms leaves. Restarts and
+    `pipeline replay` need what the replay buffer was made of."""
+    dead_letter_bytes: int = 67_108_864
+    """About how much of the dead letters is kept, in bytes, when the topic is created."""
     timeout_s: float = 10.0
     """How long a first answer of the broker is waited for, in seconds."""
     producer: dict[str, Any] = field(default_factory=dict[str, Any])
     """Raw librdkafka settings for producers, passed through as they are."""
     consumer: dict[str, Any] = field(default_factory=dict[str, Any])
     """Raw librdkafka settings for consumers, passed through as they are."""
+
+    def topic_settings(self) -> dict[str, int]:
+        """What `pipeline.broker.Topics.specs` is told of these settings."""
+        return {
+            "partitions": self.partitions,
+            "retention_ms": self.retention_ms,
+            "retention_bytes": self.retention_bytes,
+            "dead_letter_bytes": self.dead_letter_bytes,
+        }
 
 
 @dataclass

@@ -30,6 +30,8 @@ class PipelineConfig:
     """The folder that run folders are made in."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    metrics_host: str = "127.0.0.1"
+    """The address that Prometheus metrics are served on, where a role's metrics_port asks for them."""
     services: ServicesConfig = field(default_factory=ServicesConfig)
     """Broker and store."""
     secrets: SecretsConfig = field(default_factory=SecretsConfig)

@@ -35,7 +35,8 @@ class DQNTrainingNode(TrainingNode):
 
     def __init__(self, config: PipelineConfig) -> None:
         super().__init__(config)
-        self.algorithm = DQN(self.layout, dqn_settings(config.algorithm), config.learner.seed)
+        learner = config.learner
+        self.algorithm = DQN(self.layout, dqn_settings(config.algorithm), learner.seed, learner.device)
         prioritised = config.algorithm.prioritised
         self._beta = LinearSchedule(prioritised.beta, 1.0, prioritised.beta_updates)
         self._empty()

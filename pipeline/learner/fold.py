@@ -69,7 +69,7 @@ class Fold(ABC):
         self.judge = Judge(config.learner.version_window)
         self.journal = JournalWriter(config.learner.seed, free_running=self.free_running)
         self.commands = Commands()
-        self.metrics = LearnerMetrics(config.learner.metrics_port)
+        self.metrics = LearnerMetrics(config.learner.metrics_port, config.metrics_host)
         self.version = Version(0, -1)
         self.parent: Version | None = None
         self.in_force: Mapping[str, NDArray[Any]] | None = None

@@ -136,7 +136,7 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
     topics = Topics(config.namespace, run)
     ensure_topics(
         connection.broker,
-        topics.specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms),
+        topics.specs(**kafka.topic_settings()),
         timeout=kafka.timeout_s,
         replication=kafka.replication,
     )

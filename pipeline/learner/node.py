@@ -376,6 +376,7 @@ class TrainingNode(Fold):
         except PipelineError as error:
             log.debug("no heartbeat: %s", error)
         self.metrics.actors.set(len(positions))
+        self.metrics.turn_time.set_to_current_time()
 
     def _announce_run(self, state: str) -> None:
         links = _open(self._links)
@@ -405,7 +406,9 @@ class TrainingNode(Fold):
         config = self.config = with_actors(self.config)
         with ExitStack() as stack:
             links = self._links = stack.enter_context(open_links(config, self.run_name))
-            self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)
+            self._dead_letters = DeadLetters(
+                links.producer, self.topics, self.run_name, config.learner.dead_letters_per_s, self.metrics
+            )
             self._commands_end = links.commands_end()
             for folder in (self.folder.checkpoints, self.folder.manual_save):
                 remove_leftovers(folder)

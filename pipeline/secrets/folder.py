@@ -167,6 +167,14 @@ class SecretsFolder:
         setup = SecretFile.read(self.role(SETUP)).kafka
         write_private(self.format_args, f"--add-scram\n{_scram(setup.username, setup.password)}\n")
 
+    def write_root_password(self, password: Secret) -> None:
+        """The password of the store's root user, for its next start.
+
+        Raises:
+            ConfigError: the folder cannot be written.
+        """
+        write_private(self.root_password, f"{str.__str__(password)}\n")
+
     def _authority(self, made: list[Path]) -> Certificate:
         key = self.path / "ca" / "ca.key"
         if not self.ca.exists():

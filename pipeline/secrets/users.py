@@ -169,8 +169,13 @@ class Users:
     # -- inside -------------------------------------------------------------------------------------------------------
 
     def _rotate_setup(self, path: Path, old: SecretFile) -> Change:
-        """The broker's password only: the store reads its root user when it starts."""
-        new = replace(old, kafka=replace(old.kafka, password=new_password()))
+        """The broker has it at once; the store reads its root user when it starts."""
+        new = replace(
+            old,
+            kafka=replace(old.kafka, password=new_password()),
+            store=replace(old.store, secret_key=new_password()),
+        )
+        # Not the file first, as of the others: whoever lost this password could not set it again.
         self._access.set_password(SETUP, new.kafka.password)
         try:
             new.write(path, f"Secrets of the role {SETUP}")
@@ -178,9 +183,9 @@ class Users:
             self._access.set_password(SETUP, old.kafka.password)
             raise
         self.folder.write_format_args()
-        return Change(
-            path, (f"{SETUP} has another password on the broker; the store's root user is as it was", f"file    {path}")
-        )
+        self.folder.write_root_password(new.store.secret_key)
+        said = f"{SETUP} has another password on the broker now, and on the store when that is started again"
+        return Change(path, (said, f"file    {path}"))
 
     def _let_in(self, user: str, secret: SecretFile) -> None:
         self._access.set_password(user, secret.kafka.password)

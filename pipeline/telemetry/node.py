@@ -48,6 +48,8 @@ class TelemetryNode:
         self._steps = Gauge("pipeline_mean_episode_steps", "Mean episode length over the window.", registry=registry)
         self._episodes = Counter("pipeline_episodes", "Finished episodes.", registry=registry)
         self._repeated = Counter("pipeline_repeated_episodes", "Episodes that were sent again.", registry=registry)
+        self._rejected = Counter("pipeline_refused_episodes", "Episode records that were refused.", registry=registry)
+        self._turn_time = Gauge("pipeline_turn_time_seconds", "Unix time of the loop's last turn.", registry=registry)
         self._registry = registry
         self._results: Results | None = None
         self._disk_said = False
@@ -69,7 +71,7 @@ class TelemetryNode:
         folder = Path(config.saves) / manifest.run
         self._figure = Path(config.telemetry.figure or folder / "telemetry.png")
         if config.telemetry.metrics_port:
-            start_http_server(config.telemetry.metrics_port, addr="127.0.0.1", registry=self._registry)
+            start_http_server(config.telemetry.metrics_port, addr=config.metrics_host, registry=self._registry)
         self._best = self._read_commands(self._broker)
         log.info("Telemetry of run %s; figure and results are in %s.", manifest.run, folder)
         reader = LogReader(self._broker, self._topics.episodes, start="earliest", open_timeout=config.kafka.timeout_s)
@@ -90,6 +92,7 @@ class TelemetryNode:
         while not stop():
             for record in reader.poll(_BATCH, 0.2):
                 self._take(record)
+            self._turn_time.set_to_current_time()
             if not caught_up:
                 positions = reader.positions()
                 caught_up = all(positions[place] >= end for place, end in ends.items())
@@ -112,6 +115,7 @@ class TelemetryNode:
             level = logging.DEBUG if self.refused else logging.WARNING
             log.log(level, "An episode was refused: %s", error)
             self.refused += 1
+            self._rejected.inc()
             return
         if self.duplicates.seen(record.value):
             self._repeated.inc()
