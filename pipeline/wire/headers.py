@@ -52,11 +52,15 @@ class RecordHeaders:
 
     def to_kafka(self) -> list[tuple[str, bytes]]:
         """The headers as Kafka takes them."""
-        return [*self.signed(), *([("code", self.code.encode("ascii"))] if self.code else [])]
+        headers = [(name, str(getattr(self, name)).encode("ascii")) for name in _NAMES]
+        return [*headers, ("code", self.code.encode("ascii"))] if self.code else headers
 
-    def signed(self) -> list[tuple[str, bytes]]:
-        """All but the code, which is made of them."""
-        return [(name, str(getattr(self, name)).encode("ascii")) for name in _NAMES]
+    def signed(self) -> bytes:
+        """What the code is made of: all the others. No value can hold the separator."""
+        fields = (
+            f"{self.run}\n{self.actor}\n{self.session}\n{self.sequence}\n{self.version}\n{self.schema}\n{self.count}"
+        )
+        return fields.encode("ascii")
 
     @staticmethod
     def from_kafka(headers: Sequence[tuple[str, bytes | None]] | None) -> RecordHeaders:

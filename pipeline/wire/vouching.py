@@ -101,6 +101,7 @@ class Voucher:
         bytes.fromhex(actors_key)
         self._actors_key = actors_key
         self._keys: dict[str, bytes] = {}
+        self._sessions: set[tuple[str, str]] = set()
 
     def check(self, headers: RecordHeaders) -> None:
         """Refuse headers that are not their client's.
@@ -118,14 +119,20 @@ class Voucher:
             raise InvalidRecordError(
                 RejectReason.FORGED, f"it is in the name of client {client!r}, whose key it was not signed with"
             )
+        session = client, headers.session
+        if session in self._sessions:
+            return
         if not hmac.compare_digest(_session_code(key, headers.session[:_HALF]), headers.session[_HALF:]):
             raise InvalidRecordError(
                 RejectReason.FORGED, f"client {client!r} uses a session that is not its own: {headers.session}"
             )
+        if len(self._sessions) >= _KEPT:
+            self._sessions.clear()
+        self._sessions.add(session)
 
 
 def _code(key: bytes, headers: RecordHeaders) -> str:
-    return _hmac(key, b"\n".join(value for _, value in headers.signed()))
+    return _hmac(key, headers.signed())
 
 
 def _session_code(key: bytes, number: str) -> str:
