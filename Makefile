@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/installed-from-lock
 
-.PHONY: help demo test soak fuzz compose-test check bench lock clean
+.PHONY: help demo test soak fuzz compose-test check bench results lock clean
 
 help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
@@ -21,6 +21,7 @@ help:
 	@echo "make compose-test   docker-compose.yml for real, where a Docker daemon answers"
 	@echo "make check   lint, format, types and import directions"
 	@echo "make bench   the benchmarks (ARGS=... choose among them)"
+	@echo "make results the table of docs/results.md: hours; goes on where it was stopped (ARGS='rows=... seeds=...')"
 	@echo "make lock    resolve the dependencies of pyproject.toml anew"
 
 # The stamp is written last: an install that was cut short starts over.
@@ -41,7 +42,7 @@ test: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local
-	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/broker/test_transactions.py \
+	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/flows/test_ppo_trouble.py tests/broker/test_transactions.py \
 		tests/weights/test_kills.py tests/recovery $(ARGS)
 
 # Where atheris cannot be installed, hypothesis does what it can.
@@ -62,6 +63,16 @@ check: $(STAMP)
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
 
+# What the others are measured with; hours of training need it, nothing else does.
+RESULTS_STAMP := $(VENV)/installed-for-results
+
+$(RESULTS_STAMP): $(STAMP) requirements/results.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/results.txt
+	@touch $(RESULTS_STAMP)
+
+results: $(RESULTS_STAMP)
+	$(BIN)/python -m benchmarks.results $(ARGS)
+
 UV_COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 \
 	--generate-hashes --no-emit-index-url --no-header --no-annotate --strip-extras
 
@@ -69,6 +80,7 @@ UV_COMPILE := $(BIN)/uv pip compile --quiet --upgrade --universal --python-versi
 lock: $(STAMP)
 	$(UV_COMPILE) pyproject.toml --extra dev --output-file requirements/dev.txt
 	$(UV_COMPILE) pyproject.toml --constraint requirements/dev.txt --output-file requirements/runtime.txt
+	$(UV_COMPILE) pyproject.toml --extra results --constraint requirements/dev.txt --output-file requirements/results.txt
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['fuzz'], sep='\n')" \
 		| $(UV_COMPILE) - --output-file requirements/fuzz.txt
 

@@ -25,6 +25,7 @@
     ├── ClientError
     │   ├── ConnectorClosedError      the connector was used after close()
     │   ├── InvalidSampleError        a pushed sample does not fit the run's spaces
+    │   ├── RunEndedError             the run is over: nothing is learned from this client any more
     │   └── ServerTimeoutError        the learner did not answer in time
     ├── CommandError                  a command to the learner was refused or not confirmed
     ├── ReplayError                   what is asked of a recorded run cannot be given
@@ -168,6 +169,10 @@ class ConnectorClosedError(ClientError):
 
 class InvalidSampleError(ClientError):
     """A pushed sample does not fit the run's observation or action space."""
+
+
+class RunEndedError(ClientError):
+    """The run is over; nothing is learned from this client any more."""
 
 
 class ServerTimeoutError(ClientError):

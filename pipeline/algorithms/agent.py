@@ -1,4 +1,4 @@
-"""The acting side: a network whose weights are exchanged while it acts."""
+"""The acting side of DQN: ε-greedy actions."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -8,13 +8,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline.algorithms.exchange import ExchangedWeights
 from pipeline.algorithms.networks import build_network, discrete_actions
 from pipeline.algorithms.settings import NetworkSettings
-from pipeline.errors import SpaceError, WeightsCorruptError
+from pipeline.errors import SpaceError
 from pipeline.experience import Layout, flatten
 
 
-class Agent:
+class Agent(ExchangedWeights):
     """Chooses actions epsilon-greedily for a vector of environments at once, on the CPU.
 
     A noisy network explores by its noise, which is drawn anew for each call and shared by the
@@ -40,44 +41,9 @@ class Agent:
         self._first_action = int(actions.start)
         self._count = int(actions.n)
         self._dtype = layout.action[0].dtype
-        self._network = build_network(layout, settings, seed).requires_grad_(False)
-        self._tensors: dict[str, Tensor] = dict(self._network.state_dict())
+        self._network = build_network(layout, settings, seed)
+        super().__init__(self._network)
         self._rng = np.random.Generator(np.random.PCG64(seed))
-
-    @property
-    def parameters_nbytes(self) -> int:
-        """Bytes of all weights together."""
-        return sum(tensor.nbytes for tensor in self._tensors.values())
-
-    def weights(self) -> dict[str, NDArray[Any]]:
-        """The weights by name, as writable views into the network."""
-        return {name: tensor.numpy() for name, tensor in self._tensors.items()}
-
-    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
-        """Copy weights into the network, in place.
-
-        Args:
-            tensors: all tensors of the network by name, as ``DQN.weights`` gives them.
-
-        Raises:
-            WeightsCorruptError: a name, shape or dtype is not the network's. Nothing was changed.
-        """
-        own = self.weights()
-        if tensors.keys() != own.keys():
-            raise WeightsCorruptError(
-                f"agent: the weights are of another network, they hold {sorted(tensors)} where "
-                f"this network has {sorted(own)}; give actor and learner the same settings"
-            )
-        for name, array in own.items():
-            new = tensors[name]
-            if new.shape != array.shape or new.dtype != array.dtype:
-                raise WeightsCorruptError(
-                    f"agent: weights {name!r} are {new.dtype} of shape {new.shape} where this "
-                    f"network has {array.dtype} of shape {array.shape}; give actor and learner "
-                    "the same settings"
-                )
-        for name, array in own.items():
-            np.copyto(array, tensors[name])
 
     def values(self, columns: Mapping[str, NDArray[Any]]) -> NDArray[np.float32]:
         """Action values without noise, float32 (B, actions), of observation columns, each (B, *column.shape)."""

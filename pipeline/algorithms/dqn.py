@@ -8,6 +8,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pipeline.algorithms.adam import FlatAdam
+from pipeline.algorithms.arrays import check_shapes, check_weights, to_arrays, to_generator, to_tensor
 from pipeline.algorithms.batch import TransitionBatch
 from pipeline.algorithms.flat import FlatParameters
 from pipeline.algorithms.losses import (
@@ -21,11 +23,10 @@ from pipeline.algorithms.losses import (
     weighted_mean,
 )
 from pipeline.algorithms.networks import QNetwork, build_network, discrete_actions
+from pipeline.algorithms.normalisation import ObservationStatistics
 from pipeline.algorithms.settings import DQNSettings
-from pipeline.errors import CheckpointError
+from pipeline.errors import ConfigError
 from pipeline.experience import ACTION_MASK, Layout
-
-_MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class DQN:
@@ -70,12 +71,7 @@ class DQN:
         self._target.requires_grad_(False)
         self._online_flat = FlatParameters(self._online)
         self._target_flat = FlatParameters(self._target)
-        self._optimizer = torch.optim.Adam(
-            [self._online_flat.parameter],
-            lr=settings.learning_rate,
-            eps=settings.adam_epsilon,
-            fused=self._device.type in ("cpu", "cuda"),
-        )
+        self._adam = FlatAdam(self._online_flat, settings.learning_rate, settings.adam_epsilon)
         self._updates = 0
         # Another stream than that of the initial weights.
         noise_seed = np.random.SeedSequence([seed, 1]).generate_state(1, np.uint64)[0]
@@ -97,12 +93,34 @@ class DQN:
         """
         return self._priorities
 
-    def update(self, batch: TransitionBatch, metrics: bool = False) -> dict[str, float]:
+    def configure(self, settings: DQNSettings) -> None:
+        """Go on with other settings, from the next update.
+
+        Raises:
+            ConfigError: they make another network, or change whether transitions are prioritised, which is the buffer's
+                matter too. Nothing was changed then.
+        """
+        if settings.network != self._settings.network:
+            raise ConfigError("dqn: the settings make another network; only a new run can have that")
+        if settings.prioritised != self._settings.prioritised:
+            raise ConfigError("dqn: whether transitions are prioritised is settled when a learner starts")
+        self._settings = settings
+
+    def set_normalisation(self, statistics: ObservationStatistics) -> None:
+        """Bring float observations to mean 0 and deviation 1 by these statistics from now on, in both networks."""
+        mean, std = statistics.tensors(self._device)
+        for network in (self._online, self._target):
+            network.set_normalisation(mean, std)
+
+    def update(
+        self, batch: TransitionBatch, metrics: bool = False, learning_rate: float | None = None
+    ) -> dict[str, float]:
         """One gradient step on a batch of B transitions.
 
         Args:
             batch: B transitions; its arrays are read during the call only.
             metrics: also report figures, which waits for the device.
+            learning_rate: Adam's step size this time; None: the settings'.
 
         Returns:
             With ``metrics``: ``loss``, ``td_error`` (mean absolute; of distributions the mean
@@ -143,14 +161,12 @@ class DQN:
             else:
                 error = q_learning(outputs, actions, reward, discount, q_t)
             loss = huber(error, self._settings.huber_delta, weights)
-        gradient = self._online_flat.zero_gradient()
+        self._online_flat.zero_gradient()
         loss.backward()  # pyright: ignore[reportUnknownMemberType]
-        norm = gradient.square().sum().sqrt()
-        if self._settings.gradient_clip:
-            # The small term keeps a zero gradient from dividing by zero.
-            factor = self._settings.gradient_clip / (norm + 1e-6)
-            gradient.mul_(torch.clamp_max(factor, 1.0))
-        self._optimizer.step()  # pyright: ignore[reportUnknownMemberType]
+        norm = self._online_flat.clip_gradient(self._settings.gradient_clip)
+        rate = self._settings.learning_rate if learning_rate is None else learning_rate
+        self._adam.configure(rate, self._settings.adam_epsilon)
+        self._adam.step()
         self._updates += 1
         if self._updates % self._settings.target_interval == 0:
             self._target_flat.move_to(self._online_flat, self._settings.target_rate)
@@ -168,7 +184,7 @@ class DQN:
 
     def weights(self) -> dict[str, NDArray[Any]]:
         """Copies of the online network's tensors by name, to be published."""
-        return _arrays(self._online.state_dict())
+        return to_arrays(self._online.state_dict())
 
     def state(self) -> dict[str, NDArray[Any]]:
         """Everything that ``load_state`` needs to go on bit for bit, as arrays by name.
@@ -177,15 +193,9 @@ class DQN:
         ``noise``, only where the network is noisy, the generator's state as uint8.
         """
         state = {f"online/{name}": array for name, array in self.weights().items()}
-        for name, array in _arrays(self._target.state_dict()).items():
+        for name, array in to_arrays(self._target.state_dict()).items():
             state[f"target/{name}"] = array
-        moments: Mapping[str, Tensor] = self._optimizer.state.get(self._online_flat.parameter, {})
-        for name in _MOMENTS:
-            state[f"adam/{name}"] = np.zeros(self._online_flat.size, np.float32)
-        for name, array in _arrays(moments).items():
-            if name in _MOMENTS:
-                state[f"adam/{name}"] = array
-        state["adam/step"] = np.array(float(moments["step"]) if moments else 0.0, np.float32)
+        state |= self._adam.state()
         state["updates"] = np.array(self._updates, np.int64)
         if self._settings.network.noisy:
             state["noise"] = self._noise.get_state().numpy().copy()
@@ -198,34 +208,19 @@ class DQN:
             CheckpointError: a name or shape is not this learner's, or the noise's generator is damaged.
                 Nothing was changed then.
         """
-        expected: dict[str, tuple[int, ...]] = {"updates": (), "adam/step": ()}
-        for name in _MOMENTS:
-            expected[f"adam/{name}"] = (self._online_flat.size,)
+        expected: dict[str, tuple[int, ...]] = {"updates": (), **self._adam.shapes()}
         for name, tensor in self._online.state_dict().items():
             expected[f"online/{name}"] = expected[f"target/{name}"] = tuple(tensor.shape)
         if self._settings.network.noisy:
             expected["noise"] = tuple(self._noise.get_state().shape)
-        found = {name: tuple(array.shape) for name, array in state.items()}
-        wrong = [name for name in sorted(found.keys() | expected.keys()) if found.get(name) != expected.get(name)]
-        if wrong:
-            more = f" and {len(wrong) - 5} more" if len(wrong) > 5 else ""
-            raise CheckpointError(
-                f"dqn: the checkpoint is of another network: {', '.join(wrong[:5])}{more} missing, "
-                "unknown or of another shape; load it with the settings and spaces of its run"
-            )
-        noise = _generator(state["noise"]) if self._settings.network.noisy else self._noise
+        check_shapes("dqn", state, expected)
+        noise = to_generator("dqn", state["noise"]) if self._settings.network.noisy else self._noise
         for prefix, network in (("online/", self._online), ("target/", self._target)):
-            network.load_state_dict({name: _tensor(state[prefix + name]) for name in network.state_dict()})
+            network.load_state_dict({name: to_tensor(state[prefix + name]) for name in network.state_dict()})
         self._updates = int(state["updates"])
         self._noise = noise
         self._priorities = None
-        self._optimizer.state.clear()
-        if state["adam/step"]:
-            device = self._device
-            self._optimizer.state[self._online_flat.parameter] = {
-                "step": torch.tensor(float(state["adam/step"]), device=device),
-                **{name: _tensor(state[f"adam/{name}"]).to(device) for name in _MOMENTS},
-            }
+        self._adam.load_state(state)
 
     def load_weights(self, weights: Mapping[str, NDArray[Any]]) -> None:
         """Take over published weights, in both networks; the optimizer begins anew.
@@ -233,12 +228,10 @@ class DQN:
         Raises:
             CheckpointError: a name or shape is not this learner's. Nothing was changed then.
         """
-        expected = {name: tuple(tensor.shape) for name, tensor in self._online.state_dict().items()}
-        if expected != {name: tuple(array.shape) for name, array in weights.items()}:
-            raise CheckpointError("dqn: the published weights are of another network; use the settings of their run")
+        check_weights("dqn", weights, self._online)
         for network in (self._online, self._target):
-            network.load_state_dict({name: _tensor(array) for name, array in weights.items()})
-        self._optimizer.state.clear()
+            network.load_state_dict({name: to_tensor(array) for name, array in weights.items()})
+        self._adam.restart()
 
     def _resample(self, network: QNetwork) -> None:
         """Give the network fresh noise, where it has any."""
@@ -254,22 +247,3 @@ class DQN:
 
     def _tensor(self, array: NDArray[Any]) -> Tensor:
         return torch.from_numpy(array).to(self._device)  # pyright: ignore[reportUnknownMemberType]
-
-
-def _tensor(array: NDArray[Any]) -> Tensor:
-    return torch.tensor(np.asarray(array))
-
-
-def _generator(state: NDArray[Any]) -> torch.Generator:
-    generator = torch.Generator()
-    try:
-        generator.set_state(_tensor(state))
-    except (RuntimeError, TypeError) as error:
-        raise CheckpointError(
-            f"dqn: the checkpoint's noise generator is damaged ({error}); use the checkpoint before"
-        ) from error
-    return generator
-
-
-def _arrays(tensors: Mapping[str, Tensor]) -> dict[str, NDArray[Any]]:
-    return {name: tensor.detach().cpu().numpy().copy() for name, tensor in tensors.items()}

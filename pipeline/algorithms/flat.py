@@ -41,6 +41,18 @@ class FlatParameters:
         """Set the gradient to zero and return it, to be filled by the next backward pass."""
         return self._gradient.zero_()
 
+    def clip_gradient(self, limit: float) -> Tensor:
+        """Scale the gradient down to the norm ``limit``, if it is longer; 0: leave it.
+
+        Returns:
+            Its norm before, a scalar.
+        """
+        norm = self._gradient.square().sum().sqrt()
+        if limit:
+            # The small term keeps a zero gradient from dividing by zero.
+            self._gradient.mul_(torch.clamp_max(limit / (norm + 1e-6), 1.0))
+        return norm
+
     def move_to(self, other: "FlatParameters", rate: float) -> None:
         """Go ``rate`` of the way to another network's weights; 1 copies them to the bit."""
         with torch.no_grad():

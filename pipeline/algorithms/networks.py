@@ -1,71 +1,23 @@
-"""Networks that read observation columns."""
+"""Networks of action values."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any, cast
 
-import gymnasium as gym
-import numpy as np
 import torch
 from gymnasium import spaces
 from torch import Tensor, nn
-from torch.nn import functional
 
-from pipeline.algorithms.images import ImageEncoder
+from pipeline.algorithms.features import ColumnNetwork, Leaf, activation, read_leaves, seeded
 from pipeline.algorithms.noisy import NoisyLinear
 from pipeline.algorithms.settings import NetworkSettings
 from pipeline.errors import SpaceError
 from pipeline.experience import Layout
 
 
-@dataclass(frozen=True)
-class _Leaf:
-    """How one observation column becomes ``width`` float32 features.
-
-    Attributes:
-        name: the column.
-        width: number of features.
-        categories: choices of each integer, one-hot; empty for numbers taken as they are.
-        start: the first choice of each integer.
-        scale: factor for numbers (1/255 for images).
-        shape: of one row, where it may be an image: three axes, uint8 or bool.
-    """
-
-    name: str
-    width: int
-    categories: tuple[int, ...] = ()
-    start: tuple[int, ...] = ()
-    scale: float = 1.0
-    shape: tuple[int, ...] = ()
-
-    @property
-    def image(self) -> bool:
-        """Whether a convolutional network can read it."""
-        return len(self.shape) == 3
-
-    def features(self, column: Tensor) -> Tensor:
-        """(B, *shape) of the column's dtype to float32 (B, width)."""
-        batch = column.shape[0]
-        if not self.categories:
-            flat = column.reshape(batch, self.width).to(torch.float32)
-            return flat if self.scale == 1.0 else flat * self.scale
-        choices = column.reshape(batch, len(self.categories)).to(torch.int64)
-        return torch.cat(
-            [
-                functional.one_hot(choices[:, i] - start, count).to(torch.float32)
-                for i, (count, start) in enumerate(zip(self.categories, self.start, strict=True))
-            ],
-            dim=1,
-        )
-
-
-class QNetwork(nn.Module):
+class QNetwork(ColumnNetwork):
     """From observation columns to the values of discrete actions, or to distributions of their returns.
 
-    Numbers enter as float32 (uint8 divided by 255), integers of Discrete and MultiDiscrete spaces
-    as one-hot vectors, images by way of a convolutional network of their own where the settings say
-    so; columns are concatenated in the layout's order. Hidden layers are ReLU.
+    Observations are read as :class:`ColumnNetwork` does.
 
     - Dueling (Wang et al., 2016, arXiv 1511.06581, equation 9): value and advantages come from two
       streams, each with the last hidden layer of its own.
@@ -81,22 +33,11 @@ class QNetwork(nn.Module):
 
     support: Tensor
 
-    def __init__(self, leaves: tuple[_Leaf, ...], actions: int, settings: NetworkSettings) -> None:
-        super().__init__()
-        self._leaves = leaves
+    def __init__(self, leaves: tuple[Leaf, ...], actions: int, settings: NetworkSettings) -> None:
+        super().__init__(leaves, settings.image, settings.normalise)
         self._atoms = settings.atoms
         self.actions = actions
-        self.images = nn.ModuleDict()
-        width = 0
-        for index, leaf in enumerate(leaves):
-            encoder = settings.image
-            if leaf.image and (encoder == "nature" or encoder == "impala"):
-                image = ImageEncoder(leaf.name, leaf.shape, leaf.scale, encoder)
-                self.images[str(index)] = image
-                width += image.width
-            else:
-                width += leaf.width
-        widths, outputs = (width, *settings.hidden), actions * settings.atoms
+        widths, outputs = (self.width, *settings.hidden), actions * settings.atoms
         self._dueling = settings.dueling
         if settings.dueling:
             shared, own = widths[: max(1, len(widths) - 1)], widths[max(0, len(widths) - 2) :]
@@ -124,10 +65,7 @@ class QNetwork(nn.Module):
 
     def outputs(self, observation: Mapping[str, Tensor] | Tensor) -> Tensor:
         """What the loss is made of: action values (B, A), or logits (B, A, atoms); else as ``forward``."""
-        if isinstance(observation, Tensor):
-            observation = {self._leaves[0].name: observation}
-        features = [self._features(index, leaf, observation[leaf.name]) for index, leaf in enumerate(self._leaves)]
-        hidden = self.body(features[0] if len(features) == 1 else torch.cat(features, dim=1))
+        hidden = self.body(self.features(observation))
         if not self._dueling:
             return hidden if self._atoms == 1 else hidden.reshape(-1, self.actions, self._atoms)
         value = self.value(hidden).reshape(-1, 1, self._atoms)
@@ -151,15 +89,11 @@ class QNetwork(nn.Module):
             layer.set_noise(None if normal is None else normal[first:last])
             first = last
 
-    def _features(self, index: int, leaf: _Leaf, column: Tensor) -> Tensor:
-        key = str(index)
-        return self.images[key](column) if key in self.images else leaf.features(column)
-
 
 def _hidden(widths: Sequence[int], settings: NetworkSettings) -> list[nn.Module]:
     layers: list[nn.Module] = []
     for before, after in pairwise(widths):
-        layers += [_linear(before, after, settings), nn.ReLU()]
+        layers += [_linear(before, after, settings), activation(settings.activation)]
     return layers
 
 
@@ -181,15 +115,9 @@ def build_network(layout: Layout, settings: NetworkSettings, seed: int | None = 
         SpaceError: the action space is not Discrete, or the observation space is empty or of
             another kind, or an image is too small.
     """
-    leaves = tuple(_leaves("observation", layout.observation_space))
-    if not leaves:
-        raise SpaceError(f"network: the observation space {layout.observation_space} has no columns to read")
+    leaves = read_leaves(layout)
     actions = int(discrete_actions(layout).n)
-    if seed is None:
-        return QNetwork(leaves, actions, settings)
-    with torch.random.fork_rng(devices=[]):  # pyright: ignore[reportUnknownMemberType]
-        torch.manual_seed(seed)  # pyright: ignore[reportUnknownMemberType]
-        return QNetwork(leaves, actions, settings)
+    return seeded(lambda: QNetwork(leaves, actions, settings), seed)
 
 
 def discrete_actions(layout: Layout) -> spaces.Discrete:
@@ -204,33 +132,3 @@ def discrete_actions(layout: Layout) -> spaces.Discrete:
             f"{layout.action_space}; choose an algorithm for that space"
         )
     return layout.action_space
-
-
-def _leaves(name: str, space: gym.Space[Any]) -> Iterator[_Leaf]:
-    """The columns of a space, named and ordered as in the layout."""
-    match space:
-        case spaces.Dict():
-            for key, part in space.spaces.items():
-                yield from _leaves(f"{name}/{key}", part)
-        case spaces.Tuple():
-            parts = cast("Sequence[gym.Space[Any]]", cast("Any", space).spaces)
-            for index, part in enumerate(parts):
-                yield from _leaves(f"{name}/{index}", part)
-        case spaces.Discrete():
-            count, start = int(space.n), int(space.start)
-            yield _Leaf(name, count, (count,), (start,))
-        case spaces.MultiDiscrete():
-            counts = tuple(int(n) for n in space.nvec.ravel())
-            starts = tuple(int(n) for n in space.start.ravel())
-            yield _Leaf(name, sum(counts), counts, starts)
-        case spaces.MultiBinary():
-            yield _Leaf(name, int(np.prod(space.shape)))
-        case spaces.Box():
-            scale = 1 / 255 if space.dtype == np.uint8 else 1.0
-            image = len(space.shape) == 3 and np.dtype(space.dtype).name in ("uint8", "bool")
-            yield _Leaf(name, int(np.prod(space.shape)), scale=scale, shape=space.shape if image else ())
-        case _:
-            raise SpaceError(
-                f"network: the observation column {name!r} is a {space}, which no "
-                "network here reads; use Box, Discrete, MultiDiscrete, MultiBinary"
-            )

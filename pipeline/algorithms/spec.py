@@ -1,6 +1,6 @@
 """From the pipeline's configuration to the algorithms' own settings."""
 
-from pipeline.algorithms.settings import DQNSettings, NetworkSettings
+from pipeline.algorithms.settings import DQNSettings, NetworkSettings, PolicySettings, PPOSettings
 from pipeline.config import AlgorithmConfig
 from pipeline.errors import ConfigError
 
@@ -26,6 +26,22 @@ def network_spec(config: AlgorithmConfig) -> NetworkSettings:
         atoms=categorical.atoms if categorical.enabled else 1,
         v_min=categorical.v_min,
         v_max=categorical.v_max,
+        activation=config.activation,
+        normalise=config.normalise_observations,
+    )
+
+
+def policy_spec(config: AlgorithmConfig) -> PolicySettings:
+    """The policy and value network that learner and actors of PPO build alike.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+    return PolicySettings(
+        hidden=tuple(config.hidden),
+        image=config.network,
+        activation=config.activation,
+        normalise=config.normalise_observations,
     )
 
 
@@ -47,4 +63,29 @@ def dqn_settings(config: AlgorithmConfig) -> DQNSettings:
         gradient_clip=config.grad_clip,
         huber_delta=config.huber_delta,
         prioritised=config.prioritised.enabled,
+    )
+
+
+def ppo_settings(config: AlgorithmConfig) -> PPOSettings:
+    """PPO's settings.
+
+    Raises:
+        ConfigError: a setting is out of range.
+    """
+    ppo = config.ppo
+    return PPOSettings(
+        network=policy_spec(config),
+        gamma=config.gamma,
+        gae_lambda=ppo.gae_lambda,
+        learning_rate=config.lr,
+        adam_epsilon=config.adam_eps,
+        epochs=ppo.epochs,
+        minibatch_size=ppo.minibatch_size,
+        clip=ppo.clip,
+        value_clip=ppo.value_clip,
+        value_coefficient=ppo.value_coefficient,
+        entropy_coefficient=ppo.entropy_coefficient,
+        normalise_advantages=ppo.normalise_advantages,
+        target_kl=ppo.target_kl,
+        gradient_clip=config.grad_clip,
     )

@@ -56,17 +56,30 @@ class PrioritizedBuffer(RingBuffer):
             ConfigError: a figure is out of range.
         """
         super().__init__(capacity, layout, seed)
-        if not (0 <= alpha <= 10 and 0 <= beta <= 1 and 0 < epsilon <= 1):
-            raise ConfigError(
-                f"prioritised replay buffer: alpha is {alpha}, beta {beta}, epsilon {epsilon}; expected alpha in "
-                "0 … 10, beta in 0 … 1, epsilon above 0 and up to 1"
-            )
+        _check(alpha, beta, epsilon)
         self.beta = beta
         self._alpha = alpha
         self._epsilon = epsilon
         self._tree = SumTree(capacity)
         # As it stands in the tree: with epsilon, to the power of alpha.
         self._highest = np.float32(1.0)
+
+    def configure(self, alpha: float, epsilon: float) -> None:
+        """Go on with another alpha and epsilon, as the constructor's.
+
+        The priorities that are there, epsilon included, stay what they are and count by the new alpha; where the old
+        one was 0 they are not known, and are 1. The highest priority likewise.
+
+        Raises:
+            ConfigError: a figure is out of range. Nothing was changed then.
+        """
+        _check(alpha, self.beta, epsilon)
+        if alpha != self._alpha:
+            power = alpha / self._alpha if self._alpha else 1.0
+            leaves = self._tree.leaves[: self.rows]
+            self._tree.set_range(0, np.where(leaves > 0, _powers(leaves, power), np.float32(0)))
+            self._highest = _powers(np.array([self._highest]), power)[0]
+        self._alpha, self._epsilon = alpha, epsilon
 
     def insert(self, transitions: Transitions) -> int:
         """Add transitions with the highest priority so far; all else as in `RingBuffer.insert`."""
@@ -82,7 +95,7 @@ class PrioritizedBuffer(RingBuffer):
     def sample(self, batch_size: int) -> Batch:
         """Draw ``batch_size`` transitions by priority; all else as in `RingBuffer.sample`."""
         batch = super().sample(batch_size)
-        chance = self._tree.leaves[batch.rows].astype(np.float64)
+        chance = self._tree.leaves.take(batch.rows).astype(np.float64)
         chance *= self._length / self._tree.total
         np.power(chance, -self.beta, out=chance)
         np.divide(chance, chance.max(), out=batch.weights, casting="same_kind")
@@ -110,8 +123,7 @@ class PrioritizedBuffer(RingBuffer):
             raise LearnerError(
                 "prioritised replay buffer: a priority is negative or not a finite number; nothing was changed"
             )
-        with np.errstate(over="ignore", under="ignore"):
-            weights = np.clip((values + self._epsilon) ** self._alpha, _LEAST, _MOST).astype(np.float32)
+        weights = _powers(values + self._epsilon, self._alpha)
         self._tree.set(rows, weights)
         self._highest = max(self._highest, weights.max(initial=np.float32(0)))
 
@@ -159,6 +171,20 @@ class PrioritizedBuffer(RingBuffer):
         """The highest priority for the transitions in some rows of the ring, none for the other rows."""
         if last > first:
             self._tree.set_range(first, np.where(self._delta[first:last] != 0, self._highest, np.float32(0)))
+
+
+def _check(alpha: float, beta: float, epsilon: float) -> None:
+    if not (0 <= alpha <= 10 and 0 <= beta <= 1 and 0 < epsilon <= 1):
+        raise ConfigError(
+            f"prioritised replay buffer: alpha is {alpha}, beta {beta}, epsilon {epsilon}; expected alpha in "
+            "0 … 10, beta in 0 … 1, epsilon above 0 and up to 1"
+        )
+
+
+def _powers(values: NDArray[np.floating], power: float) -> NDArray[np.float32]:
+    """The values to that power, as they stand in the tree."""
+    with np.errstate(over="ignore", under="ignore"):
+        return np.clip(values.astype(np.float64) ** power, _LEAST, _MOST).astype(np.float32)
 
 
 def _read(arrays: Mapping[str, Array]) -> tuple[NDArray[np.float32], np.float32]:

@@ -11,6 +11,8 @@ from pipeline.buffers.base import Array, Batch, BufferState
 from pipeline.errors import CheckpointError, ConfigError, LearnerError
 from pipeline.experience import Layout, Transitions
 
+_COLUMN = "column:"
+
 
 class RingBuffer(ABC):
     """Keeps the newest ``capacity`` observation rows; a derived class says how transitions are drawn.
@@ -47,13 +49,24 @@ class RingBuffer(ABC):
         self._observation: dict[str, Array] = {
             column.name: np.zeros((capacity, *column.shape), column.dtype) for column in layout.observation
         }
-        self._columns: dict[str, Array] = {
-            column.name: np.zeros((capacity, *column.shape), column.dtype)
-            for column in (*layout.action, *layout.extras)
-        }
-        self._reward = np.zeros(capacity, np.float32)
-        self._discount = np.zeros(capacity, np.float32)
-        self._delta = np.zeros(capacity, np.int32)
+        # What belongs to one transition stands together, so that drawing it costs one access to memory.
+        columns = (*layout.action, *layout.extras)
+        self._steps = np.zeros(
+            capacity,
+            np.dtype(
+                [
+                    ("delta", np.int32),
+                    ("reward", np.float32),
+                    ("discount", np.float32),
+                    *((_COLUMN + column.name, column.dtype, column.shape) for column in columns),
+                ],
+                align=True,
+            ),
+        )
+        self._columns: dict[str, Array] = {column.name: self._steps[_COLUMN + column.name] for column in columns}
+        self._reward: NDArray[np.float32] = self._steps["reward"]
+        self._discount: NDArray[np.float32] = self._steps["discount"]
+        self._delta: NDArray[np.int32] = self._steps["delta"]
         self._written = 0
         self._length = 0
         self._generator = np.random.Generator(np.random.PCG64(seed))
@@ -133,20 +146,20 @@ class RingBuffer(ABC):
         if self._length == 0:
             raise LearnerError("replay buffer: nothing to sample, it holds no transition yet; insert first")
         rows = self._draw(batch_size)
-        ends = rows + self._delta[rows]
-        ends[ends >= self._capacity] -= self._capacity
+        steps = self._steps.take(rows)
+        ends = rows + steps["delta"]
 
         batch = self._scratch
         if batch is None or len(batch.reward) != batch_size:
             batch = self._scratch = self._empty_batch(batch_size)
-        # mode="clip" lets numpy write into `out` without a temporary; rows are in range anyway.
+        # mode="clip" lets numpy write into `out` without a temporary; rows are in range anyway. Ends go round the end.
         for name, ring in self._observation.items():
-            np.take(ring, rows, axis=0, out=batch.observation[name], mode="clip")
-            np.take(ring, ends, axis=0, out=batch.next_observation[name], mode="clip")
-        for name, ring in self._columns.items():
-            np.take(ring, rows, axis=0, out=batch.columns[name], mode="clip")
-        np.take(self._reward, rows, out=batch.reward, mode="clip")
-        np.take(self._discount, rows, out=batch.discount, mode="clip")
+            ring.take(rows, axis=0, out=batch.observation[name], mode="clip")
+            ring.take(ends, axis=0, out=batch.next_observation[name], mode="wrap")
+        for name, column in batch.columns.items():
+            np.copyto(column, steps[_COLUMN + name])
+        np.copyto(batch.reward, steps["reward"])
+        np.copyto(batch.discount, steps["discount"])
         np.copyto(batch.rows, rows)
         return batch
 
@@ -248,7 +261,7 @@ class RingBuffer(ABC):
 
     def _rings(self) -> dict[str, Array]:
         rings = {f"observation:{name}": ring for name, ring in self._observation.items()}
-        rings |= {f"column:{name}": ring for name, ring in self._columns.items()}
+        rings |= {_COLUMN + name: ring for name, ring in self._columns.items()}
         return rings | {"reward": self._reward, "discount": self._discount, "delta": self._delta}
 
     def _empty_batch(self, size: int) -> Batch:

@@ -5,19 +5,26 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+_FAN = 8
+"""Children of a node: the comparisons with all of them fill one 64-bit word, whose bits are counted at once."""
+_SHIFT = 3
 _TOP = 4096
-"""Nodes of the uppermost level, about: a running sum over them is cheaper than the levels above would be."""
+"""Nodes of the uppermost level, at most: a running sum over them is cheaper than the levels above would be."""
+_LINE = 64
+"""Bytes of a cache line, and of the sums of a node's children: aligned, a node costs one access to memory."""
 
 
 class SumTree:
     """Non-negative float32 weights of ``size`` leaves, with their sums in float64.
 
-    A binary tree whose uppermost levels are left out: each node is the sum of its two children, and over the nodes of
-    the uppermost level there is a running sum. Finding B leaves costs O(B log size), numpy's loops only.
+    A tree of nodes with eight children each, whose uppermost levels are left out: over the nodes of the uppermost
+    level there is a running sum. Each node holds the running sum over its children, so that finding a leaf takes one
+    comparison with eight numbers a level. Finding B leaves costs O(B log size), numpy's loops only. Memory: 14.3 bytes
+    a leaf.
 
-    Guarantees: every sum is computed from the level below it and never adjusted, so the tree depends on the leaves
-    alone, whatever order they were set in; restoring the leaves restores all that is found, to the last bit. A leaf of
-    weight 0 is never found while there is another one.
+    Guarantees: every sum is computed from the level below it, in one order, and never adjusted, so the tree depends on
+    the leaves alone, whatever order they were set in; restoring the leaves restores all that is found, to the last
+    bit. A leaf of weight 0 is never found while there is another one.
     """
 
     def __init__(self, size: int) -> None:
@@ -27,17 +34,28 @@ class SumTree:
             size: number of leaves, at least 1.
         """
         self._size = size
-        depth = max(0, (max(1, size - 1) // _TOP).bit_length())
-        padded = -(-size >> depth) << depth
-        self._levels: list[NDArray[Any]] = [np.zeros(padded, np.float32)]
-        self._levels += [np.zeros(padded >> level, np.float64) for level in range(1, depth + 1)]
-        self._sums = np.zeros(len(self._levels[-1]) + 1, np.float64)
+        depth = 1
+        while size > _TOP << (_SHIFT * depth):
+            depth += 1
+        nodes = -(-size >> (_SHIFT * depth)) << (_SHIFT * depth)
+        self._leaves = np.zeros(nodes, np.float32)
+        # From the lowest level up: the weights of its nodes as rows of siblings; of each the sum of the siblings before
+        # it; and the level above, which holds the sums of the rows.
+        self._levels: list[tuple[NDArray[Any], NDArray[np.float64], NDArray[np.float64]]] = []
+        weights: NDArray[Any] = self._leaves
+        for _ in range(depth):
+            nodes >>= _SHIFT
+            above = np.zeros(nodes, np.float64)
+            self._levels.append((weights.reshape(nodes, _FAN), _lines(nodes), above))
+            weights = above
+        self._top = weights
+        self._sums = np.zeros(nodes + 1, np.float64)
         self._stale = False
 
     @property
     def leaves(self) -> NDArray[np.float32]:
         """The weights, float32 (size,); a view, not to be written to."""
-        return self._levels[0][: self._size]
+        return self._leaves[: self._size]
 
     @property
     def total(self) -> float:
@@ -46,22 +64,24 @@ class SumTree:
 
     def set(self, leaves: NDArray[np.int64], weights: ArrayLike) -> None:
         """Give the named leaves new weights; of a leaf named twice the last weight holds."""
-        self._levels[0][leaves] = weights
-        for below, level in zip(self._levels, self._levels[1:], strict=False):
-            leaves = leaves >> 1
-            left = leaves << 1
-            # As float64 before the sum: two float32 add up exactly there.
-            level[leaves] = below[left].astype(np.float64, copy=False) + below[left + 1]
+        self._leaves[leaves] = weights
+        nodes = leaves
+        for children, before, above in self._levels:
+            nodes = nodes >> _SHIFT
+            sums = children.take(nodes, axis=0).cumsum(axis=1, dtype=np.float64)
+            before[nodes, 1:] = sums[:, :-1]
+            above[nodes] = sums[:, -1]
         self._stale = True
 
     def set_range(self, first: int, weights: NDArray[Any]) -> None:
         """Give the leaves from ``first`` on new weights; they do not go round the end."""
         last = first + len(weights)
-        self._levels[0][first:last] = weights
-        for below, level in zip(self._levels, self._levels[1:], strict=False):
-            first, last = first >> 1, (last + 1) >> 1
-            children = below[first << 1 : last << 1]
-            np.add(children[::2], children[1::2], out=level[first:last], dtype=np.float64)
+        self._leaves[first:last] = weights
+        for children, before, above in self._levels:
+            first, last = first >> _SHIFT, (last + _FAN - 1) >> _SHIFT
+            sums = children[first:last].cumsum(axis=1, dtype=np.float64)
+            before[first:last, 1:] = sums[:, :-1]
+            above[first:last] = sums[:, -1]
         self._stale = True
 
     def find(self, masses: NDArray[np.float64]) -> NDArray[np.int64]:
@@ -73,33 +93,41 @@ class SumTree:
         Returns:
             int64 (B,), a leaf for each mass, drawn in proportion to its weight if the mass is uniform.
         """
-        sums = self._running_sums()
-        # Rounding may lift a mass to the total, where no leaf is left.
-        np.minimum(masses, np.nextafter(sums[-1], 0.0), out=masses)
-        nodes = sums.searchsorted(masses, side="right") - 1
-        masses -= sums[nodes]
-        for level in self._levels[-2::-1]:
-            nodes += nodes
-            left = level[nodes]
-            right = masses >= left
-            np.subtract(masses, left, out=masses, where=right)
-            nodes += right
-        empty = np.flatnonzero(self._levels[0][nodes] == 0)
-        if len(empty):
-            self._step_back(nodes, empty)
+        # Without the last sum: a mass that rounding lifted to the total belongs to the last node.
+        starts = self._running_sums()[:-1]
+        nodes = starts.searchsorted(masses, side="right")
+        nodes -= 1
+        masses -= starts.take(nodes)
+        column = masses[:, None]
+        for _, before, _ in reversed(self._levels):
+            reached = np.less_equal(before.take(nodes, axis=0), column)
+            # One byte for each sibling, 0 or 1; the first one's is 1.
+            nodes <<= _SHIFT
+            nodes += np.bitwise_count(reached.view(np.uint64)[:, 0])
+            nodes -= 1
+            masses -= before.take(nodes)
+        empty = self._leaves.take(nodes) == 0
+        if empty.any():
+            self._step_back(nodes, np.flatnonzero(empty))
         return nodes
 
     def _running_sums(self) -> NDArray[np.float64]:
         if self._stale:
             # One after another, never pairwise: the same on every machine.
-            np.cumsum(self._levels[-1], out=self._sums[1:])
+            np.cumsum(self._top, out=self._sums[1:])
             self._stale = False
         return self._sums
 
     def _step_back(self, nodes: NDArray[np.int64], which: NDArray[np.intp]) -> None:
         """Where rounding lifted a mass beyond the last leaf of a node that has weight, take that leaf."""
-        weights = self._levels[0]
         for index in which:
-            before = np.flatnonzero(weights[: nodes[index]])
+            before = np.flatnonzero(self._leaves[: nodes[index]])
             if len(before):
                 nodes[index] = before[-1]
+
+
+def _lines(rows: int) -> NDArray[np.float64]:
+    """Zeros, float64 (rows, 8), each row in a cache line of its own."""
+    memory = np.zeros(rows * _LINE + _LINE, np.uint8)
+    first = -memory.ctypes.data % _LINE
+    return memory[first : first + rows * _LINE].view(np.float64).reshape(rows, _FAN)

@@ -2,13 +2,14 @@
 
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 from pipeline.config import PipelineConfig, documentation, settings
 from pipeline.errors import ConfigError
 
 
-def services(config: PipelineConfig, action: str) -> int:
+def services(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline services up|down|status|fetch``."""
     from pipeline.services import services_down, services_fetch, services_status, services_up
 
@@ -28,7 +29,7 @@ def services(config: PipelineConfig, action: str) -> int:
     return services_status(section.folder)
 
 
-def topics(config: PipelineConfig, action: str) -> int:
+def topics(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline topics check|create run=NAME``."""
     from pipeline.broker import Topics, check_topics, ensure_topics
     from pipeline.connect import connect
@@ -47,17 +48,17 @@ def topics(config: PipelineConfig, action: str) -> int:
     return 1 if problems else 0
 
 
-def learner(config: PipelineConfig, action: str) -> int:
+def learner(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline learner``."""
-    from pipeline.learner import DQNTrainingNode
+    from pipeline.learner import new_node
 
-    node = DQNTrainingNode(config)
+    node = new_node(config)
     _on_signals(node.shutdown)
     node.run()
     return 0
 
 
-def client(config: PipelineConfig, action: str) -> int:
+def client(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline client``."""
     from pipeline.client.acting import act
 
@@ -65,7 +66,7 @@ def client(config: PipelineConfig, action: str) -> int:
     return 0
 
 
-def telemetry(config: PipelineConfig, action: str) -> int:
+def telemetry(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline telemetry``."""
     from pipeline.telemetry.node import TelemetryNode
 
@@ -73,7 +74,7 @@ def telemetry(config: PipelineConfig, action: str) -> int:
     return 0
 
 
-def quicksave(config: PipelineConfig, action: str) -> int:
+def quicksave(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline quicksave run=NAME``: prints the folder of the checkpoint."""
     from pipeline.broker import Topics, find_run
     from pipeline.broker.commands import order
@@ -87,7 +88,22 @@ def quicksave(config: PipelineConfig, action: str) -> int:
     return 0
 
 
-def replay(config: PipelineConfig, action: str) -> int:
+def set_parameters(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
+    """``pipeline set algorithm.NAME=VALUE … run=NAME``: prints each setting with its old and new value."""
+    from pipeline.broker import Topics, find_run
+    from pipeline.broker.commands import order
+    from pipeline.connect import connect
+
+    changes = _changes(config, overrides)
+    broker = connect(config).broker
+    run = config.run or find_run(broker, config.namespace, timeout=config.kafka.timeout_s).run
+    topics = Topics(config.namespace, run)
+    outcome = order(broker, topics, "set", changes, issuer="pipeline set", timeout=config.command.timeout_s)
+    print(outcome.detail)
+    return 0
+
+
+def replay(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline replay ls|show|export|verify``."""
     if action == "show":
         from pipeline.offline.show import show
@@ -106,7 +122,7 @@ def replay(config: PipelineConfig, action: str) -> int:
     return ls(config)
 
 
-def cleanup(config: PipelineConfig, action: str) -> int:
+def cleanup(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline cleanup run=NAME``: removes old weights by the policy of ``cleanup``."""
     from pipeline.broker import Topics, find_run
     from pipeline.connect import connect
@@ -138,19 +154,38 @@ def cleanup(config: PipelineConfig, action: str) -> int:
     return 0
 
 
-def demo(config: PipelineConfig, action: str) -> int:
+def demo(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline demo``."""
     from pipeline.demo.demo import run_demo
 
     return run_demo(config)
 
 
-def show_settings(config: PipelineConfig, action: str) -> int:
+def show_settings(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline settings``."""
     texts = documentation()
     for name, default in settings().items():
         print(f"{name}={default}\n    {texts.get(name, '')}")
     return 0
+
+
+def _changes(config: PipelineConfig, overrides: Sequence[str]) -> dict[str, Any]:
+    """The algorithm's settings that were named, with the values that the configuration has for them."""
+    names = [override.lstrip("+").partition("=")[0] for override in overrides]
+    chosen = [name for name in names if name.startswith("algorithm.")]
+    known = settings()
+    if not chosen:
+        raise ConfigError("Which setting? Name it with its new value, such as algorithm.lr=1e-4.")
+    for name in chosen:
+        if name not in known:
+            raise ConfigError(f"{name!r} is a group of settings; name each of those that are to change.")
+    values: dict[str, Any] = {}
+    for name in chosen:
+        value: Any = config
+        for part in name.split("."):
+            value = getattr(value, part)
+        values[name] = value
+    return values
 
 
 def _stop_on_signals() -> Callable[[], bool]:

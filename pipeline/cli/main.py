@@ -10,6 +10,7 @@ from pipeline.config import PipelineConfig, documentation, load_config, settings
 from pipeline.config.ranges import CHOICES
 from pipeline.errors import PipelineError
 from pipeline.logs import configure_logging
+from pipeline.resources import conf_folder
 
 log = logging.getLogger(__name__)
 
@@ -18,13 +19,13 @@ class Command(NamedTuple):
     """One sub-command.
 
     Attributes:
-        run: gets the configuration and the action; returns the exit status.
+        run: gets the configuration, the action, and the overrides as they were typed; returns the exit status.
         actions: words that may follow the command; the first is the default.
         summary: one line of help.
         operand: the setting that one more word after the action is for; empty: there is none.
     """
 
-    run: Callable[[PipelineConfig, str], int]
+    run: Callable[[PipelineConfig, str, Sequence[str]], int]
     actions: tuple[str, ...]
     summary: str
     operand: str = ""
@@ -48,6 +49,7 @@ COMMANDS: dict[str, Command] = {
     "client": Command(commands.client, (), "act in a vectorised environment, for the newest run"),
     "telemetry": Command(commands.telemetry, (), "moving averages, figure and metrics of a run"),
     "quicksave": Command(commands.quicksave, (), "have the learner of run=NAME (the newest) save its state now"),
+    "set": Command(commands.set_parameters, (), "change algorithm.X=VALUE while run=NAME (the newest) goes on"),
     "replay": Command(
         commands.replay,
         ("ls", "show", "export", "verify"),
@@ -90,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         config = load_config(words)
         configure_logging(config.log_level)
-        return command.run(config, action)
+        return command.run(config, action, words)
     except PipelineError as error:
         print(f"pipeline {name}: {error}", file=sys.stderr)
         return 1
@@ -108,10 +110,9 @@ def _usage() -> str:
 def _help(name: str, command: Command) -> str:
     actions = f" [{'|'.join(command.actions)}]" if command.actions else ""
     lines = [f"usage: pipeline {name}{actions} [SETTING=VALUE ...]", "", command.summary, ""]
-    lines += [
-        "groups: services=embedded|local|external  environment=cartpole|acrobot  algorithm=dqn|rainbow",
-        "",
-    ]
+    for group in sorted(path for path in conf_folder().iterdir() if path.is_dir()):
+        lines.append(f"group {group.name}={'|'.join(sorted(path.stem for path in group.glob('*.yaml')))}")
+    lines.append("")
     texts = documentation()
     for setting, default in settings().items():
         lines.append(f"  {setting}={default}")

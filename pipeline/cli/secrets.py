@@ -1,5 +1,6 @@
 """``pipeline secrets``: certificates, users and rights."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pipeline.config import PipelineConfig
@@ -9,7 +10,7 @@ if TYPE_CHECKING:
     from pipeline.secrets.users import Users
 
 
-def secrets(config: PipelineConfig, action: str) -> int:
+def secrets(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
     """``pipeline secrets init|apply|client NAME|revoke NAME|rotate NAME``."""
     if action == "init":
         init_secrets(config)

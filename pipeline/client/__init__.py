@@ -1,4 +1,4 @@
-"""Actors: the connector that carries experience out and weights in, and the acting loop.
+"""Actors: the connectors that carry experience out and weights in, and the acting loop.
 
 Names are loaded when they are asked for, so that the uplink process, which needs no torch, does not import it.
 """
@@ -7,12 +7,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from pipeline.client.connector import DQNConnector
+    from pipeline.client.dqn import DQNConnector
+    from pipeline.client.ppo import PPOConnector
     from pipeline.client.transition import Transition
 
-__all__ = ["DQNConnector", "Transition"]
+__all__ = ["DQNConnector", "PPOConnector", "Transition"]
 
-_HOMES = {"DQNConnector": "connector", "Transition": "transition"}
+_HOMES = {"DQNConnector": "dqn", "PPOConnector": "ppo", "Transition": "transition"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,23 +1,23 @@
-"""The acting loop: a vectorised environment, driven by the run's newest weights."""
+"""The acting loop of ``pipeline client``: a vectorised environment, driven by the weights of whatever run it is."""
 
 import logging
-import secrets
-import time
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import torch
-from gymnasium.vector import AutoresetMode, VectorEnv
 from numpy.typing import NDArray
 
-from pipeline.client.connector import DQNConnector
-from pipeline.client.transition import Transition
+from pipeline.broker import find_run
+from pipeline.client.dqn import DQNConnector
+from pipeline.client.ppo import PPOConnector
+from pipeline.client.stepping import Chooser, Stepping
 from pipeline.config import PipelineConfig
-from pipeline.environment import action_masks, make_vector
-from pipeline.errors import ConfigError
-from pipeline.experience import ACTION_MASK, Ending
+from pipeline.connect import connect
+from pipeline.environment import check_module, make_vector
+from pipeline.errors import ConnectorClosedError, RunEndedError
+from pipeline.experience import ACTED_MASK, LOG_PROB
 
 log = logging.getLogger(__name__)
 
@@ -29,158 +29,105 @@ def act(config: PipelineConfig, stop: Callable[[], bool] = lambda: False) -> int
         The number of finished episodes.
 
     Raises:
-        RunNotFoundError, BrokerUnreachableError, ServerTimeoutError: see :class:`DQNConnector`.
-        ConfigError: the environment gives no action masks, or unfit ones, where the run needs them.
+        RunNotFoundError, BrokerUnreachableError, ServerTimeoutError, ClientError: see the connector of the run's
+            algorithm.
+        ConfigError: the environment gives no action masks, or unfit ones, where the run needs them; or it is in a
+            module that ``environment.id`` does not name here.
     """
     torch.set_num_threads(config.client.torch_threads)
-    if config.client.seed < 0:
-        config = replace(config, client=replace(config.client, seed=secrets.randbits(31)))
-    connector = DQNConnector(config)
-    environment = make_vector(connector.run_config.environment)
-    log.info("Actor %s takes part in run %s with seed %d.", connector.actor, connector.run, config.client.seed)
-    loop = _ActingLoop(connector, environment, config.client.seed)
     try:
-        limit = config.client.max_episodes
-        while not stop() and not connector.run_ended and not (limit and loop.episodes >= limit):
-            loop.step()
-            connector.pace(timeout=1.0)
+        connector = open_connector(config, stop)
+    except (ConnectorClosedError, RunEndedError) as error:
+        log.info("No part was taken in a run: %s", error)
+        return 0
+    try:
+        return _act(connector, config, stop)
     finally:
         connector.close()
-        environment.close()
-    log.info("Actor %s ends after %d episodes.", connector.actor, loop.episodes)
-    return loop.episodes
 
 
-class _ActingLoop:
-    """One vectorised environment with its episodes' running sums."""
+def open_connector(config: PipelineConfig, stop: Callable[[], bool]) -> DQNConnector | PPOConnector:
+    """The connector of the run's algorithm.
 
-    def __init__(self, connector: DQNConnector, environment: VectorEnv[Any, Any, Any], seed: int) -> None:
-        self._connector = connector
-        self._environment = environment
-        self._next_step_reset = environment.metadata.get("autoreset_mode") is AutoresetMode.NEXT_STEP
-        count = environment.num_envs
-        self._random = np.random.default_rng(seed)
-        self._observation, info = environment.reset(seed=seed)
-        self._masks: NDArray[np.bool_] | None = None
-        if connector.run_config.environment.action_masks:
-            if ACTION_MASK not in info:
-                raise ConfigError(
-                    "environment.action_masks=true, but the environment's info holds no 'action_mask' after a reset; "
-                    "switch it off for this environment"
-                )
-            self._masks = action_masks(info, environment)
-        self._resetting = np.zeros(count, bool)
-        self._returns = np.zeros(count)
-        self._steps = np.zeros(count, np.int64)
-        self._started = np.full(count, _now_ms())
-        self._numbers = np.zeros(count, np.int64)
-        self.episodes = 0
+    Args:
+        config: which run; an empty name takes the newest.
+        stop: see `Connector`.
+    """
+    manifest = find_run(connect(config).broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
+    kind = PPOConnector if manifest.algorithm in PPOConnector.ALGORITHMS else DQNConnector
+    return kind(replace(config, run=manifest.run), stop=stop)
 
-    def step(self) -> None:
-        """Act once in every sub-environment, and push what happened."""
-        connector = self._connector
-        with connector:
-            action = connector.agent.act(self._observation, connector.epsilon, self._random, mask=self._masks)
-        following, reward, terminated, truncated, info = self._environment.step(action)
-        ended = np.logical_or(terminated, truncated)
-        last = following if self._next_step_reset else _with_final(following, ended, info)
-        masks = None if self._masks is None else action_masks(info, self._environment)
-        last_masks = masks
-        if masks is not None and not self._next_step_reset and ended.any():
-            final = action_masks(info.get("final_info", {}), self._environment)
-            last_masks = np.where(ended[:, None], final, masks)
-        if self._resetting.any():
-            # Gymnasium's next-step mode: this step only reset these sub-environments; nothing happened in them.
-            live = np.flatnonzero(~self._resetting)
-            if len(live):
-                connector.push_sample(
-                    Transition(
-                        _rows(self._observation, live),
-                        action[live],
-                        reward[live],
-                        _rows(last, live),
-                        terminated[live],
-                        truncated[live],
-                        live,
-                        _extras(last_masks, live),
-                    )
-                )
+
+def _act(connector: DQNConnector | PPOConnector, config: PipelineConfig, stop: Callable[[], bool]) -> int:
+    check_module(connector.run_config.environment, config.environment)
+    environment = make_vector(connector.run_config.environment)
+    try:
+        log.info("Actor %s takes part in run %s.", connector.actor, connector.run)
+        choose = choose_by_policy(connector) if isinstance(connector, PPOConnector) else choose_by_value(connector)
+        stepping = Stepping(connector, environment, connector.seed, choose)
+        limit = config.client.max_episodes
+
+        def over() -> bool:
+            return stop() or connector.run_ended or bool(limit and stepping.episodes >= limit)
+
+        if isinstance(connector, PPOConnector):
+            _in_rollouts(connector, stepping, over, stop)
         else:
-            extras = _extras(last_masks)
-            connector.push_sample(
-                Transition(self._observation, action, reward, last, terminated, truncated, extras=extras)
-            )
-        live_mask = ~self._resetting
-        self._returns += np.where(live_mask, reward, 0.0)
-        self._steps += live_mask
-        for environment in np.flatnonzero(ended & live_mask):
-            self._finish(int(environment), bool(terminated[environment]))
-        self._resetting = ended & live_mask if self._next_step_reset else self._resetting
-        self._observation = following
-        self._masks = masks
-
-    def _finish(self, environment: int, terminated: bool) -> None:
-        self._connector.push_episode_info(
-            {
-                "episode": int(self._numbers[environment]),
-                "environment": environment,
-                "steps": int(self._steps[environment]),
-                "total_return": float(self._returns[environment]),
-                "ending": Ending.TERMINATED if terminated else Ending.TRUNCATED,
-                "started_ms": int(self._started[environment]),
-            }
-        )
-        self.episodes += 1
-        self._numbers[environment] += 1
-        self._returns[environment] = 0.0
-        self._steps[environment] = 0
-        self._started[environment] = _now_ms()
+            _in_a_stream(connector, stepping, over)
+    finally:
+        environment.close()
+    log.info("Actor %s ends after %d episodes.", connector.actor, stepping.episodes)
+    return stepping.episodes
 
 
-def _now_ms() -> int:
-    return int(time.time() * 1000)
+def _in_a_stream(connector: DQNConnector, stepping: Stepping, over: Callable[[], bool]) -> None:
+    while not over():
+        stepping.step()
+        connector.pace(timeout=1.0)
 
 
-def _extras(masks: NDArray[np.bool_] | None, index: NDArray[np.int64] | None = None) -> dict[str, Any] | None:
-    """What a transition holds beside the usual: which actions its last observation allows."""
-    if masks is None:
-        return None
-    return {ACTION_MASK: masks if index is None else masks[index]}
+def _in_rollouts(
+    connector: PPOConnector, stepping: Stepping, over: Callable[[], bool], stop: Callable[[], bool]
+) -> None:
+    """Rollouts with a sync after each; the one in hand is cut short where the loop is over, or its version outdated."""
+    while not over():
+        steps = pushed = 0
+        while (steps < connector.rollout_steps and not (pushed and connector.overtaken)) or not pushed:
+            pushed += stepping.step()
+            steps += 1
+            if over():
+                break
+        if stop() or not pushed:
+            return
+        try:
+            connector.sync()
+        except RunEndedError as ended:
+            log.info("%s", ended)
+            return
+        except ConnectorClosedError:
+            if not stop():
+                raise
+            return
 
 
-def _rows(value: Any, index: NDArray[np.int64]) -> Any:
-    """The given sub-environments' part of a batched, possibly nested, value."""
-    if isinstance(value, dict):
-        return {key: _rows(item, index) for key, item in cast("dict[str, Any]", value).items()}
-    if isinstance(value, tuple):
-        return tuple(_rows(item, index) for item in cast("tuple[Any, ...]", value))
-    return value[index]
+def choose_by_value(connector: DQNConnector) -> Chooser:
+    """ε-greedy actions, under the newest weights."""
+    random = np.random.default_rng(connector.seed)
+
+    def choose(observation: Any, masks: NDArray[np.bool_] | None) -> tuple[NDArray[Any], dict[str, Any]]:
+        with connector:
+            return connector.agent.act(observation, connector.epsilon, random, mask=masks), {}
+
+    return choose
 
 
-def _with_final(following: Any, ended: NDArray[np.bool_], info: dict[str, Any]) -> Any:
-    """The observations that the steps led to: the true last ones where an episode ended (same-step mode)."""
-    if not ended.any():
-        return following
-    final = info["final_obs"]
-    index = np.flatnonzero(ended)
-    return _patched(following, final, index)
+def choose_by_policy(connector: PPOConnector) -> Chooser:
+    """Actions drawn from the policy, with what training needs to know of the draw."""
 
+    def choose(observation: Any, masks: NDArray[np.bool_] | None) -> tuple[NDArray[Any], dict[str, Any]]:
+        with connector:
+            action, log_prob = connector.agent.act(observation, mask=masks)
+        allowed = {} if masks is None else {ACTED_MASK: masks}
+        return action, {LOG_PROB: log_prob, **allowed}
 
-def _patched(following: Any, final: Any, index: NDArray[np.int64]) -> Any:
-    if isinstance(following, dict):
-        leaves = cast("dict[str, Any]", following)
-        return {key: _patched(leaf, _part(final, key), index) for key, leaf in leaves.items()}
-    if isinstance(following, tuple):
-        parts = cast("tuple[Any, ...]", following)
-        return tuple(_patched(part, _part(final, at), index) for at, part in enumerate(parts))
-    patched = np.array(following)
-    for at in index:
-        patched[at] = final[at]
-    return patched
-
-
-def _part(final: Any, key: Any) -> Any:
-    """One leaf of final observations, which Gymnasium gives as an array of whole ones or as a dict of arrays."""
-    if isinstance(final, dict):
-        return cast("dict[Any, Any]", final)[key]
-    return [None if one is None else one[key] for one in final]
+    return choose

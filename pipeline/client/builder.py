@@ -55,7 +55,7 @@ class ChunkBuilder:
     def __init__(self, layout: Layout, chunk_steps: int, chunk_bytes: int) -> None:
         self._layout = layout
         row_bytes = sum(_nbytes(column) for column in layout.columns)
-        self._chunk_steps = max(1, min(chunk_steps, chunk_bytes // max(1, row_bytes)))
+        self._chunk_steps = self._limit = max(1, min(chunk_steps, chunk_bytes // max(1, row_bytes)))
         self._observation = layout.observation
         self._others = tuple(c for c in layout.columns if c not in layout.observation)
         self._action = layout.action
@@ -73,9 +73,19 @@ class ChunkBuilder:
         self._allocate(1)
 
     @property
+    def chunk_steps(self) -> int:
+        """Transitions in a chunk, at most, with bytes taken into account."""
+        return self._chunk_steps
+
+    @property
     def full(self) -> bool:
         """Whether the chunk has to be cut before another transition is added."""
-        return self._fullest >= self._rows_per_environment
+        return self._fullest >= self._most_rows
+
+    def limit(self, steps: int) -> None:
+        """From now on the chunk is full at this many transitions, or at those of the beginning if they are fewer."""
+        self._limit = max(1, min(steps, self._chunk_steps))
+        self._most_rows = -(-self._limit // self._environments)
 
     def add(self, sample: Transition, version: Version) -> int:
         """Add one transition, or one of each given sub-environment, acted under ``version``.
@@ -122,7 +132,7 @@ class ChunkBuilder:
 
     def _allocate(self, environments: int) -> None:
         rows = -(-self._chunk_steps // environments)
-        self._rows_per_environment = rows
+        self._most_rows = -(-self._limit // environments)
         self._fullest = 0
 
         def zeros(column: Column, *lead: int) -> Array:

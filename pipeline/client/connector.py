@@ -1,7 +1,8 @@
 """What an environment loop holds: experience goes out, weights come in, and the loop never waits on the network.
 
-The semantics are those of SoulsAI's ``client.connector.DQNConnector`` (reference 000): messages are uploaded, weights
-followed and heartbeats sent beside the loop, and agent and ``model_id`` are used inside ``with con:``.
+The semantics are those of SoulsAI's ``client.connector`` (reference 000): messages are uploaded, weights followed and
+heartbeats sent beside the loop, and agent and ``model_id`` are used inside ``with con:``. What the algorithms ask of it
+beyond that is in :mod:`pipeline.client.dqn` and :mod:`pipeline.client.ppo`.
 """
 
 import atexit
@@ -12,143 +13,208 @@ import os
 import socket
 import threading
 import time
-from collections import deque
-from collections.abc import Mapping
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
 from multiprocessing import get_context
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from pipeline.algorithms import Agent
-from pipeline.algorithms.spec import network_spec
-from pipeline.broker import Topics, find_run
+import numpy as np
+from numpy.typing import NDArray
+
+from pipeline.broker import check_schemas, find_run
 from pipeline.client.builder import ChunkBuilder
+from pipeline.client.counters import ALIVE, COUNTERS, LEARNER_SEQUENCE, LINK_UP, RUN_ENDED
+from pipeline.client.handle import UplinkHandle
 from pipeline.client.ledger import ActorLedger
-from pipeline.client.mailbox import Mailbox
-from pipeline.client.outbox import Item, Outbox, QueuePolicy
+from pipeline.client.mailbox import Letter, Mailbox
+from pipeline.client.outbox import Outbox, QueuePolicy
+from pipeline.client.sender import Sender, Sending
 from pipeline.client.transition import Transition
-from pipeline.client.uplink import (
-    COUNTERS,
-    DROPPED,
-    LEARNER_SEQUENCE,
-    LINK_UP,
-    PUSHED,
-    RUN_ENDED,
-    UplinkSettings,
-    run_uplink,
-)
+from pipeline.client.uplink import UplinkSettings
 from pipeline.config import PipelineConfig, from_dict
 from pipeline.connect import connect, signer_of
-from pipeline.errors import ClientError, ConnectorClosedError, ServerTimeoutError
+from pipeline.errors import ClientError, ConnectorClosedError
 from pipeline.experience import EpisodeInfo, Layout, Version
-from pipeline.wire import (
-    RecordHeaders,
-    RunManifest,
-    decode_chunk,
-    encode_chunk,
-    encode_episode,
-    fingerprint,
-)
+from pipeline.wire import RunManifest
 
 log = logging.getLogger(__name__)
 
+_LOOK_S = 0.05
 
-class DQNConnector:
-    """Connects an environment loop to a run.
 
-    Example:
-        >>> con = DQNConnector(load_config(["kafka.bootstrap_servers=broker:9092"]))
-        >>> with con:
-        ...     action = con.agent.act(observation, con.epsilon)
-        >>> con.push_sample(Transition(observation, action, reward, following, terminated, truncated))
+class Acting(Protocol):
+    """An agent whose weights are exchanged while it acts."""
 
-    Inside ``with con:`` the agent's weights, ``model_id`` and ``epsilon`` belong together and do not change; a newer
-    version is taken over on entry. Entering never waits: while the uplink writes new weights, the old ones stay.
+    def weights(self) -> dict[str, NDArray[Any]]:
+        """Views into its weights, by name."""
+        ...
+
+    def load(self, tensors: Mapping[str, NDArray[Any]]) -> None:
+        """Copy weights in."""
+        ...
+
+
+AgentT = TypeVar("AgentT", bound=Acting)
+SenderT = TypeVar("SenderT", bound=Sender)
+
+
+class Connector(ABC, Generic[AgentT, SenderT]):
+    """Connects an environment loop to a run; what every algorithm's connector has in common.
+
+    Inside ``with con:`` the agent's weights and ``model_id`` belong together and do not change.
 
     The uplink is a process of its own, started by ``spawn``; scripts guard their start with
     ``if __name__ == "__main__":``. If it dies it is started again, and what the broker had not acknowledged is sent
     again with the same identity, so that the learner counts it once.
 
+    Derived classes fill the hooks, and say when weights are taken over and where chunks end.
+
+    Attributes:
+        manifest: the run's, as it was found.
+        run: the run's name.
+        run_config: the settings that the run's learner was started with.
+        layout: the run's columns.
+        actor, session: this client's identity.
+        seed: for environments and exploration: ``client.seed`` and the actor's name together, so that clients that were
+            started alike do not act alike.
+        agent: acts; use it inside ``with con:``.
+
     Args:
         config: see :class:`pipeline.config.PipelineConfig`. ``run`` empty takes the newest run.
+        stop: asked while the connector waits for the learner; True ends the waiting with ConnectorClosedError.
 
     Raises:
         RunNotFoundError: there is no such run on the broker.
         BrokerUnreachableError: nobody answers at the address.
-        ServerTimeoutError: no weights came within ``client.first_weights_timeout_s``.
-        ClientError: the file of ``client.ledger`` cannot be opened.
+        ServerTimeoutError: the learner did not answer, or no weights came, within ``client.first_weights_timeout_s``.
+        ClientError: the run is of another algorithm, or its learner of an older release, or the file of
+            ``client.ledger`` cannot be opened.
+        ConnectorClosedError: ``stop()`` said so.
     """
 
-    def __init__(self, config: PipelineConfig) -> None:
+    ALGORITHMS: ClassVar[tuple[str, ...]]
+    """Names of the algorithms whose runs this connector takes part in."""
+    JOINS: ClassVar[bool] = False
+    """Whether training is synchronous, so that the learner has to take a client in."""
+
+    def __init__(self, config: PipelineConfig, *, stop: Callable[[], bool] = lambda: False) -> None:
         settings = config.client
         connection = connect(config)
         self.manifest: RunManifest = find_run(
             connection.broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s
         )
+        check_schemas(self.manifest)
         self.run = self.manifest.run
+        if self.manifest.algorithm not in self.ALGORITHMS:
+            raise ClientError(
+                f"Run {self.run!r} trains {self.manifest.algorithm!r}, and {type(self).__name__} takes part in runs of "
+                f"{' or '.join(self.ALGORITHMS)} only. Use the connector of its algorithm, or name another run with "
+                "run=NAME."
+            )
         self.run_config: PipelineConfig = from_dict(json.loads(self.manifest.config_json))
         self.layout = Layout.from_json(json.loads(self.manifest.layout_json))
-        self._signer = signer_of(config)
-        self.actor = self._signer.actor(settings.actor or f"{socket.gethostname()}-{os.getpid()}")
-        self.session = self._signer.new_session()
+        signer = signer_of(config)
+        self.actor = signer.actor(settings.actor or f"{socket.gethostname()}-{os.getpid()}")
+        self.session = signer.new_session()
         if settings.ledger:
             # What cannot be opened is said here, not by an uplink that dies again and again.
             ActorLedger(settings.ledger).close()
-        self.agent = Agent(self.layout, network_spec(self.run_config.algorithm), seed=settings.seed)
+        self.seed = int(np.random.SeedSequence([settings.seed, *self.actor.encode()]).generate_state(1)[0] >> 1)
+        self.agent = self._make_agent(self.seed)
 
         self._settings = settings
-        self._topics = Topics(config.namespace, self.run)
-        self._exploration = self.run_config.algorithm.exploration
-        self._builder = ChunkBuilder(self.layout, settings.chunk_steps, settings.chunk_bytes)
-        self._outbox = Outbox(settings.queue_bytes, QueuePolicy(settings.queue_policy))
-        self._context = get_context("spawn")
-        self._counters: Any = self._context.RawArray("q", COUNTERS)
+        self._stop = stop
+        self._store = connection.with_manifest(self.manifest).store
+        context = get_context("spawn")
+        self._counters: Any = context.RawArray("q", COUNTERS)
         self._counters[LINK_UP] = 1
-        self._uplink_settings = UplinkSettings(
+        self._counters[LEARNER_SEQUENCE] = -1
+        self._outbox = Outbox(settings.queue_bytes, self._queue_policy())
+        self._sender = self._make_sender(
+            Sending(self.run, self.actor, self.session, self.layout, signer),
+            ChunkBuilder(self.layout, settings.chunk_steps, settings.chunk_bytes),
+        )
+        self._version = Version(-1, -1)
+        self._exploration = 0.0
+        self._acting = threading.RLock()
+        self._acting_depth = 0
+        self._news = threading.Condition()
+        self._heard = 0
+        self._newest = Version(-1, -1)
+        self._closed = threading.Event()
+        uplink = UplinkSettings(
             connection=connection.with_manifest(self.manifest),
             namespace=config.namespace,
             run=self.run,
             actor=self.actor,
             session=self.session,
+            signer=signer,
             queue_bytes=settings.queue_bytes,
             heartbeat_s=settings.heartbeat_s,
             log_level=config.log_level,
             ledger=settings.ledger,
+            joins=self.JOINS,
+            loop_timeout_s=self.run_config.algorithm.sync.client_timeout_s,
         )
-        self._counters[LEARNER_SEQUENCE] = -1
-        self._sequence = 0
-        self._queued: deque[tuple[int, int]] = deque()
-        self._queued_transitions = 0
-        self._oldest_pushed = 0.0
-        self._version = Version(-1, -1)
-        self._transitions = 0
-        self._stamp = 0
-        self._acting = threading.RLock()
-        self._acting_depth = 0
-        self._building = threading.Lock()
-        self._closed = threading.Event()
-        self._chunk_fingerprint = fingerprint("chunk")
-        self._episode_fingerprint = fingerprint("episode")
-        self.uplink_restarts = 0
-
-        self._start_uplink()
-        self._supervisor = threading.Thread(target=self._supervise, name="supervise", daemon=True)
-        self._supervisor.start()
-        self._feeder = threading.Thread(target=self._feed, name="feed", daemon=True)
-        self._feeder.start()
+        self._uplink = UplinkHandle(
+            context, uplink, self._counters, self._outbox, self.agent.weights(), self._hear, self._tick
+        )
+        self._taken: tuple[Mailbox, int] = self._uplink.mailbox, 0
         atexit.register(self.close)
-        self._wait_for_weights(settings.first_weights_timeout_s)
+        try:
+            self._begin(settings.first_weights_timeout_s)
+        except BaseException:
+            self.close(timeout=0.0)
+            raise
         # A full collection over the hundred thousands of objects that torch and Gymnasium bring would hold the loop for
         # a quarter of a second; what is there by now stays for good.
         gc.collect()
         gc.freeze()
+
+    # -- hooks --------------------------------------------------------------------------------------------------------
+
+    @abstractmethod
+    def _make_agent(self, seed: int) -> AgentT:
+        """The acting side of the run's algorithm."""
+
+    @abstractmethod
+    def _make_sender(self, sending: Sending, builder: ChunkBuilder) -> SenderT:
+        """What decides where chunks end."""
+
+    @abstractmethod
+    def _begin(self, timeout: float) -> None:
+        """Wait until acting may begin, with the weights to begin with.
+
+        Args:
+            timeout: seconds that the learner may be silent.
+        """
+
+    def _queue_policy(self) -> QueuePolicy:
+        return QueuePolicy(self._settings.queue_policy)
+
+    def _enter(self) -> None:
+        """On entry to ``with con:``, while nobody acts."""
+
+    def _hear(self, kind: str, news: Any) -> None:
+        """In the supervising thread: the uplink tells of a version or of members."""
+        with self._news:
+            if kind == "version":
+                self._newest = news
+            self._heard += 1
+            self._news.notify_all()
+
+    def _tick(self) -> float:
+        """In the supervising thread, now and then; the seconds after which it is wanted again."""
+        return _LOOK_S
 
     # -- acting -------------------------------------------------------------------------------------------------------
 
     def __enter__(self) -> Self:
         self._acting.acquire()
         self._acting_depth += 1
-        if self._acting_depth == 1 and self._mailbox.stamp != self._stamp:
-            self._take_over()
+        if self._acting_depth == 1:
+            self._enter()
         return self
 
     def __exit__(
@@ -170,13 +236,6 @@ class DQNConnector:
         """Epoch and number of the agent's weights. Use it inside ``with con:``."""
         return self._version
 
-    @property
-    def epsilon(self) -> float:
-        """ε of the run's schedule at the agent's version."""
-        schedule = self._exploration
-        progress = min(1.0, self._transitions / max(1, schedule.transitions))
-        return schedule.start + progress * (schedule.end - schedule.start)
-
     # -- sending ------------------------------------------------------------------------------------------------------
 
     def push_sample(self, sample: Transition | Mapping[str, Any] | bytes) -> None:
@@ -193,60 +252,34 @@ class DQNConnector:
             ConnectorClosedError: after :meth:`close`.
         """
         self._check_open()
+        self._counters[ALIVE] += 1
         if isinstance(sample, bytes):
-            with self._building:
-                self._cut()
-                self._queue_chunk(sample, *_measure(sample, self.layout))
-            return
-        transition = sample if isinstance(sample, Transition) else Transition(**sample)
-        with self._building:
-            builder = self._builder
-            if builder.steps and (builder.full or builder.version != self._version):
-                self._cut()
-            if not builder.reserve(_environments(transition)):
-                self._cut()
-                builder.reserve(_environments(transition))
-            if not builder.steps:
-                self._oldest_pushed = time.monotonic()
-            self._counters[PUSHED] += builder.add(transition, self._version)
-            if builder.full:
-                self._cut()
+            self._sender.push_encoded(sample, self._version)
+        else:
+            transition = sample if isinstance(sample, Transition) else Transition(**sample)
+            self._sender.push(transition, self._version)
 
     def push_episode_info(self, episode_info: EpisodeInfo | Mapping[str, Any] | bytes) -> None:
         """Send the summary of a finished episode; returns at once.
 
         Args:
-            episode_info: an :class:`EpisodeInfo`, its encoding, or a mapping with at least ``steps`` and
-                ``total_return``; actor, session, version and times are filled in.
+            episode_info: an :class:`EpisodeInfo`, its encoding, or a mapping with at least ``steps``, ``total_return``
+                and ``ending``; actor, session, version and times are filled in.
 
         Raises:
+            ClientError: the mapping lacks something, or has something else.
             ConnectorClosedError: after :meth:`close`.
         """
         self._check_open()
-        if isinstance(episode_info, bytes):
-            value = episode_info
-        else:
-            info = episode_info if isinstance(episode_info, EpisodeInfo) else self._complete(episode_info)
-            value = encode_episode(info)
-        headers = self._headers(self._episode_fingerprint, self._version, 1, self._sequence)
-        self._outbox.put(Item("episodes", value, headers.to_kafka(), 0))
+        known = isinstance(episode_info, EpisodeInfo | bytes)
+        self._sender.push_episode(episode_info if known else self._complete(episode_info), self._version)
 
     def flush(self, timeout: float = 10.0) -> bool:
-        """Cut what has been pushed and wait until the broker has everything; False after ``timeout`` seconds."""
-        with self._building:
-            self._cut()
+        """Send what has been pushed and wait until the broker has everything; False after ``timeout`` seconds."""
+        self._sender.cut()
         return self._outbox.wait_empty(timeout)
 
-    # -- pacing -------------------------------------------------------------------------------------------------------
-
-    @property
-    def lead(self) -> int:
-        """Transitions that were pushed here and that the learner has not come to; dropped or lost ones do not count."""
-        judged = self._counters[LEARNER_SEQUENCE]
-        with self._building:
-            while self._queued and self._queued[0][0] <= judged:
-                self._queued_transitions -= self._queued.popleft()[1]
-            return self._queued_transitions + self._builder.steps
+    # -- figures ------------------------------------------------------------------------------------------------------
 
     @property
     def run_ended(self) -> bool:
@@ -258,138 +291,84 @@ class DQNConnector:
         """Whether the broker answers."""
         return bool(self._counters[LINK_UP])
 
-    def pace(self, timeout: float = 60.0) -> bool:
-        """Wait while this client is more than ``client.max_lead`` transitions ahead of the learner.
-
-        So the ratio of updates to samples holds and the broker's memory stays bounded. It does not wait while the
-        broker is away (the queue's policy rules then), after the run has ended, or with ``max_lead`` 0.
-
-        Returns:
-            False if the learner did not come near within ``timeout`` seconds.
-        """
-        limit = self._settings.max_lead
-        if limit == 0 or self.lead <= limit:
-            return True
-        with self._building:
-            self._cut()
-        deadline = time.monotonic() + timeout
-        while self.lead > limit and self.connected and not self.run_ended and not self._closed.is_set():
-            if time.monotonic() > deadline:
-                return False
-            time.sleep(0.002)
-        return True
-
-    # -- ending -------------------------------------------------------------------------------------------------------
-
     @property
     def dropped(self) -> int:
         """Transitions that the bounded queue has dropped so far."""
         return self._outbox.dropped_transitions
 
+    @property
+    def uplink_restarts(self) -> int:
+        """How often the uplink process has died and was replaced."""
+        return self._uplink.restarts
+
+    # -- ending -------------------------------------------------------------------------------------------------------
+
     def close(self, timeout: float = 10.0) -> None:
         """Send what is queued for up to ``timeout`` seconds, then stop the uplink. What is left is counted and said."""
         if self._closed.is_set():
             return
-        with self._building:
-            self._cut()
+        try:
+            self._sender.cut()
+        except ClientError as error:
+            log.warning("The last chunk is not sent: %s", error)
         if not self._outbox.wait_empty(timeout if self.connected else min(timeout, 1.0)):
             log.warning("%d records were not acknowledged and are lost with this process", len(self._outbox))
         self._closed.set()
-        self._outbox.close()
-        self._pipe.close()
-        self._supervisor.join(2.0)
-        self._feeder.join(2.0)
-        self._process.join(10.0)
-        if self._process.is_alive():
-            self._process.kill()
-            self._process.join(5.0)
+        self._uplink.close()
         atexit.unregister(self.close)
 
-    # -- inside -------------------------------------------------------------------------------------------------------
+    # -- for derived classes ------------------------------------------------------------------------------------------
 
-    def _start_uplink(self) -> None:
-        """A fresh process with a fresh pipe and mailbox: the old ones may have been left half-used."""
-        mailbox = Mailbox(self._context, self.agent.weights())
-        pipe, theirs = self._context.Pipe()
-        process = self._context.Process(
-            target=run_uplink,
-            args=(self._uplink_settings, theirs, mailbox, self._counters),
-            name=f"uplink-{self.actor}",
-            daemon=True,
-        )
-        process.start()
-        theirs.close()
-        # Only the exchange holds the environment loop up, not the start of a process.
-        with self._acting:
-            self._mailbox, self._stamp = mailbox, 0
-            self._pipe, self._process = pipe, process
+    def _take_over(self, accept: Callable[[Version], bool] = lambda _: True) -> bool:
+        """Load what the mailbox holds, if it is new and ``accept`` takes its version; never waits.
 
-    def _take_over(self) -> None:
-        letter = self._mailbox.try_read()
+        The caller holds ``_acting``.
+        """
+        mailbox = self._uplink.mailbox
+        stamp = mailbox.stamp
+        if not stamp or self._taken == (mailbox, stamp):
+            return False
+        letter = mailbox.try_read()
         if letter is None:
-            return
+            return False
         with letter:
-            # Never back: a fresh mailbox may hold what this agent has had already.
-            if letter.version > self._version:
-                self.agent.load(letter.tensors)
-                self._version = letter.version
-                self._transitions = letter.transitions
-            self._stamp = letter.stamp
+            return self._take(letter, accept)
 
-    def _wait_for_weights(self, timeout: float) -> None:
-        deadline = time.monotonic() + timeout
-        while self._version.number < 0:
-            with self:
-                pass
-            if self._version.number >= 0:
-                return
-            if time.monotonic() > deadline:
-                self.close(timeout=0.0)
-                raise ServerTimeoutError(
-                    f"No weights of run {self.run!r} came within {timeout:g} s. Is its learner running, and does the "
-                    f"object store at {self._uplink_settings.connection.store.endpoint} answer?"
-                )
-            time.sleep(0.005)
+    def _take(self, letter: Letter, accept: Callable[[Version], bool]) -> bool:
+        # Never back: a fresh mailbox may hold what this agent has had already.
+        new = letter.version > self._version
+        if new and not accept(letter.version):
+            return False
+        self._taken = letter.mailbox, letter.stamp
+        if new:
+            self.agent.load(letter.tensors)
+            self._version, self._exploration = letter.version, letter.exploration
+        return new
+
+    def _wait_for(self, condition: Callable[[], bool], deadline: float) -> bool:
+        """Wait until the condition holds, which is asked whenever there is news; False at the deadline.
+
+        Raises:
+            ConnectorClosedError: the connector was closed meanwhile, or ``stop()`` says so.
+        """
+        while True:
+            heard = self._heard
+            if condition():
+                return True
+            self._check_open()
+            if self._stop():
+                raise ConnectorClosedError("The wait for the learner was ended from outside.")
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return False
+            self._counters[ALIVE] += 1
+            with self._news:
+                if self._heard == heard:
+                    self._news.wait(min(left, _LOOK_S))
 
     def _check_open(self) -> None:
         if self._closed.is_set():
             raise ConnectorClosedError("This connector has been closed; make a new one to go on.")
-
-    def _headers(self, schema: str, version: Version, count: int, sequence: int) -> RecordHeaders:
-        headers = RecordHeaders(
-            run=self.run,
-            actor=self.actor,
-            session=self.session,
-            sequence=sequence,
-            version=version,
-            schema=schema,
-            count=count,
-        )
-        return self._signer.sign(headers)
-
-    def _cut(self) -> None:
-        """Queue what the builder holds; the caller holds ``_building``."""
-        chunk = self._builder.cut()
-        if chunk is not None:
-            self._queue_chunk(encode_chunk(chunk, self.layout), chunk.version, chunk.steps, False)
-
-    def _queue_chunk(self, value: bytes, version: Version, steps: int, count_pushed: bool = True) -> None:
-        if count_pushed:
-            self._counters[PUSHED] += steps
-        headers = self._headers(self._chunk_fingerprint, version, steps, self._sequence)
-        self._sequence += 1
-        before = self._outbox.dropped_transitions
-        if self._outbox.put(Item("samples", value, headers.to_kafka(), steps)):
-            self._queued.append((headers.sequence, steps))
-            self._queued_transitions += steps
-        if self._outbox.dropped_transitions != before:
-            self._counters[DROPPED] = self._outbox.dropped_transitions
-            if before == 0:
-                log.warning(
-                    "The queue of %d bytes is full: transitions are dropped (%s).",
-                    self._settings.queue_bytes,
-                    self._settings.queue_policy,
-                )
 
     def _complete(self, info: Mapping[str, Any]) -> EpisodeInfo:
         now = int(time.time() * 1000)
@@ -407,76 +386,3 @@ class DQNConnector:
             return EpisodeInfo(**values)
         except TypeError as error:
             raise ClientError(f"The episode info is not complete: {error}") from error
-
-    def _feed(self) -> None:
-        """Thread: hand queued items to whatever uplink there is."""
-        while not self._closed.is_set():
-            taken = self._outbox.take(0.2)
-            if taken is None:
-                continue
-            index, item = taken
-            pipe = self._pipe
-            try:
-                pipe.send((index, item.topic, item.value, item.headers))
-            except (BrokenPipeError, OSError):
-                # The supervisor sees the same and starts another; rewind() gives this item out again.
-                while self._pipe is pipe and not self._closed.wait(0.01):
-                    continue
-
-    def _supervise(self) -> None:
-        """Thread: take the uplink's reports, replace it when it dies, cut chunks that have become old."""
-        while not self._closed.is_set():
-            try:
-                if self._pipe.poll(min(0.05, self._settings.chunk_age_s / 2)):
-                    self._note(*self._pipe.recv())
-            except (EOFError, OSError):
-                if self._closed.is_set():
-                    return
-                self._replace_uplink()
-            self._cut_if_old()
-
-    def _note(self, kind: str, *rest: Any) -> None:
-        if kind == "acknowledged":
-            self._outbox.acknowledge(rest[0])
-        elif kind == "refused":
-            self._outbox.refuse(rest[0])
-            self._counters[DROPPED] = self._outbox.dropped_transitions
-            log.error("A record cannot be sent and is dropped: %s", rest[1])
-        elif rest[0]:
-            log.info("%s", rest[1])
-        else:
-            log.warning("%s Acting goes on; what is queued is sent when the broker is back.", rest[1])
-
-    def _replace_uplink(self) -> None:
-        self._process.join(1.0)
-        log.warning(
-            "The uplink process ended (exit code %s); another one is started.",
-            self._process.exitcode,
-        )
-        self.uplink_restarts += 1
-        self._closed.wait(min(5.0, 0.1 * 2 ** min(self.uplink_restarts, 6)))
-        old = self._pipe
-        # Order matters: the outbox is rewound before the feeder sees the new pipe.
-        self._outbox.rewind()
-        self._start_uplink()
-        old.close()
-
-    def _cut_if_old(self) -> None:
-        if not self._builder.steps or time.monotonic() - self._oldest_pushed < self._settings.chunk_age_s:
-            return
-        with self._building:
-            self._cut()
-
-
-def _environments(transition: Transition) -> int:
-    """How many sub-environments the builder needs for this transition."""
-    environment = transition.environment
-    if environment is None:
-        return len(transition.reward) if hasattr(transition.reward, "__len__") else 1
-    return int(max(environment)) + 1 if hasattr(environment, "__len__") else int(environment) + 1
-
-
-def _measure(data: bytes, layout: Layout) -> tuple[Version, int]:
-    """Version and transitions of an encoded chunk, which is checked as the learner will check it."""
-    chunk = decode_chunk(data, layout)
-    return chunk.version, chunk.steps

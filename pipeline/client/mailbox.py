@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from pipeline.experience import Version
 
-_EPOCH, _NUMBER, _TRANSITIONS, _STAMP = range(4)
+_EPOCH, _NUMBER, _STAMP = range(3)
 
 
 class TensorSpec(NamedTuple):
@@ -22,7 +22,7 @@ class TensorSpec(NamedTuple):
 
 
 class Mailbox:
-    """A slot for the newest weights, with their version and the learner's count of transitions.
+    """A slot for the newest weights, with their version and the exploration that goes with it.
 
     A lock guards the slot; the reader only ever *tries* it, so a writer that is killed while it holds the lock delays
     updates (until the connector gives the next uplink a new mailbox) but never stops the environment loop.
@@ -38,7 +38,8 @@ class Mailbox:
             offset += -(-tensor.nbytes // 64) * 64
         self._specs = specs
         self._memory = context.RawArray("b", max(64, offset))
-        self._header = context.RawArray("q", 4)
+        self._header = context.RawArray("q", 3)
+        self._exploration = context.RawArray("d", 1)
         self._lock = context.Lock()
         self._views: dict[str, NDArray[Any]] | None = None
 
@@ -50,8 +51,13 @@ class Mailbox:
         """Grows with every write; 0: nothing has been written."""
         return self._header[_STAMP]
 
-    def write(self, tensors: Mapping[str, NDArray[Any]], version: Version, transitions: int) -> None:
+    def write(self, tensors: Mapping[str, NDArray[Any]], version: Version, exploration: float) -> None:
         """Put weights in.
+
+        Args:
+            tensors: by name, all that the slot was made for.
+            version: theirs.
+            exploration: share of random actions that go with them, 0 to 1.
 
         Raises:
             ValueError: a tensor is missing or has another dtype or shape than the slot.
@@ -66,7 +72,7 @@ class Mailbox:
             for spec in self._specs:
                 views[spec.name][...] = tensors[spec.name]
             self._header[_EPOCH], self._header[_NUMBER] = version
-            self._header[_TRANSITIONS] = transitions
+            self._exploration[0] = exploration
             self._header[_STAMP] += 1
 
     def try_read(self) -> "Letter | None":
@@ -74,7 +80,7 @@ class Mailbox:
         if not self._lock.acquire(block=False):
             return None
         version = Version(self._header[_EPOCH], self._header[_NUMBER])
-        return Letter(self, version, self._header[_TRANSITIONS], self._header[_STAMP], self._tensors())
+        return Letter(self, version, self._exploration[0], self._header[_STAMP], self._tensors())
 
     def release(self) -> None:
         """Let the slot go after :meth:`try_read`."""
@@ -97,7 +103,7 @@ class Letter(NamedTuple):
 
     mailbox: Mailbox
     version: Version
-    transitions: int
+    exploration: float
     stamp: int
     tensors: Mapping[str, NDArray[Any]]
 

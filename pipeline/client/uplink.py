@@ -1,8 +1,9 @@
 """The process beside the environment loop: it sends experience, fetches weights, and says that the actor lives.
 
 It imports no torch and no Gymnasium environment. Three threads: the main one sends what comes through the pipe, one
-follows the versions topic, one sends heartbeats and reads how far the learner has come. When the pipe closes, because
-the connector closed it or because its process died, the uplink flushes for a moment and ends.
+follows the versions topic, one sends heartbeats and reads the learner's. When the pipe closes, because the connector
+closed it or because its process died, the uplink flushes for a moment, says that it leaves where it took part in
+synchronous training, and ends.
 """
 
 import logging
@@ -15,6 +16,17 @@ from multiprocessing.connection import Connection as _Connection
 from typing import Any, TypeAlias
 
 from pipeline.broker import Delivery, LinkState, LogReader, Producer, Record, Topics
+from pipeline.client.counters import (
+    ALIVE,
+    DROPPED,
+    JUDGED,
+    LEARNER_BEATS,
+    LEARNER_SEQUENCE,
+    LINK_UP,
+    PUSHED,
+    RUN_ENDED,
+    STALE,
+)
 from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Mailbox
 from pipeline.connect import Connection
@@ -22,15 +34,11 @@ from pipeline.errors import BrokerError, DeliveryError, InvalidRecordError, Pipe
 from pipeline.experience import Version
 from pipeline.logs import configure_logging
 from pipeline.weights import Follower, ObjectStore, unpack
-from pipeline.wire import Heartbeat, RunManifest
+from pipeline.wire import Heartbeat, Member, RecordHeaders, RunManifest, Signer, fingerprint
 
 log = logging.getLogger(__name__)
 
 Pipe: TypeAlias = "_Connection[Any, Any]"
-
-# Indices into the counters that connector and uplink share.
-PUSHED, DROPPED, LEARNER_SEQUENCE, LINK_UP, RUN_ENDED = range(5)
-COUNTERS = 5
 
 
 @dataclass(frozen=True)
@@ -41,10 +49,13 @@ class UplinkSettings:
         connection: broker and store.
         namespace, run: name the topics.
         actor, session: this client's identity.
+        signer: vouches for it.
         queue_bytes: bound on librdkafka's own queue, in bytes.
         heartbeat_s: seconds between two heartbeats.
         log_level: of this process.
         ledger: file that says what was produced and acknowledged; empty: none.
+        joins: whether the client asks to take part in synchronous training.
+        loop_timeout_s: it does not ask while its loop has shown no life for so many seconds.
     """
 
     connection: Connection
@@ -52,10 +63,13 @@ class UplinkSettings:
     run: str
     actor: str
     session: str
+    signer: Signer
     queue_bytes: int
     heartbeat_s: float
     log_level: str
     ledger: str = ""
+    joins: bool = False
+    loop_timeout_s: float = 15.0
 
 
 def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters: Any) -> None:
@@ -64,9 +78,10 @@ def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters:
     Args:
         settings: see there.
         pipe: items come in as ``(index, topic, value, headers)``; ``("acknowledged", indices)``,
-            ``("refused", index, sentence)`` and ``("link", up, sentence)`` go out.
+            ``("refused", index, sentence)``, ``("link", up, sentence)``, ``("version", version)`` for what the mailbox
+            holds and ``("members", members)`` for what the learner says of them go out.
         mailbox: where weights are put.
-        counters: ``int64[COUNTERS]`` shared with the connector.
+        counters: ``int64[COUNTERS]`` shared with the connector, see :mod:`pipeline.client.counters`.
     """
     # Ctrl-C and a service manager's SIGTERM reach the whole group; the connector decides when the uplink ends.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -75,6 +90,7 @@ def run_uplink(settings: UplinkSettings, pipe: Pipe, mailbox: Mailbox, counters:
     uplink = _Uplink(settings, pipe, mailbox, counters)
     try:
         uplink.run()
+        uplink.leave()
     finally:
         uplink.close()
 
@@ -91,6 +107,9 @@ class _Uplink:
         self._stopping = threading.Event()
         self._version = Version(-1, -1)
         self._epoch = -1
+        self._members: tuple[Member, ...] | None = None
+        self._beats = 0
+        self._loop = _Loop(settings.loop_timeout_s)
         self._ledger = ActorLedger(settings.ledger) if settings.ledger else None
         self._again: list[tuple[int, str, bytes, list[tuple[str, bytes]]]] = []
         # Deliveries never time out, unless the user says so: what waits is sent, in order, whenever the broker is back.
@@ -102,7 +121,7 @@ class _Uplink:
             queue_buffering_max_kbytes=max(1024, settings.queue_bytes // 1024),
             reconnect_backoff_max_ms=2000,
         )
-        self._threads = [
+        _, self._heartbeats = self._threads = [
             threading.Thread(target=self._guarded, args=(task,), name=task.__name__, daemon=True)
             for task in (self._follow_weights, self._exchange_heartbeats)
         ]
@@ -123,6 +142,15 @@ class _Uplink:
             again, self._again = self._again, []
             for item in again:
                 self._send(*item)
+
+    def leave(self) -> None:
+        """The connector is gone: where this client took part, say that it does no longer, behind all that it sent."""
+        if not self._settings.joins:
+            return
+        self._stopping.set()
+        self._producer.flush(2.0)
+        self._heartbeats.join(2.0)
+        self._beat(joins=False)
 
     def close(self) -> None:
         self._stopping.set()
@@ -200,12 +228,12 @@ class _Uplink:
                     continue
                 record = followed.record
                 try:
-                    tensors = unpack(followed.data)
-                    self._mailbox.write(tensors, Version(record.epoch, record.number), record.transitions)
+                    self._mailbox.write(unpack(followed.data), record.version, record.exploration)
                 except (ValueError, PipelineError) as error:
                     log.warning("version %d.%d cannot be used: %s", record.epoch, record.number, error)
                     continue
-                self._version = Version(record.epoch, record.number)
+                self._version = record.version
+                self._tell("version", record.version)
         finally:
             follower.close()
 
@@ -213,38 +241,43 @@ class _Uplink:
         settings = self._settings
         reader = LogReader(settings.connection.broker, self._topics.progress, start="latest")
         manifests = LogReader(settings.connection.broker, self._topics.runs, start="earliest")
-        sequence = 0
-        due = 0.0
+        due, joined = 0.0, False
         try:
             while not self._stopping.is_set():
                 for record in reader.poll(1000, 0.05):
                     self._note_learner(record)
-                for record in manifests.poll(100, 0.0):
-                    self._note_run(record)
-                if time.monotonic() >= due:
-                    due = time.monotonic() + settings.heartbeat_s
-                    self._beat(sequence)
-                    sequence += 1
+                self._note_runs(manifests)
+                joins = settings.joins and self._loop.lives(self._counters[ALIVE], time.monotonic())
+                if joins != joined or time.monotonic() >= due:
+                    due, joined = time.monotonic() + settings.heartbeat_s, joins
+                    self._beat(joins)
         finally:
             reader.close()
             manifests.close()
 
-    def _beat(self, sequence: int) -> None:
+    def _beat(self, joins: bool) -> None:
         settings = self._settings
         beat = Heartbeat(
             run=settings.run,
             node=settings.actor,
             role="actor",
             session=settings.session,
-            sequence=sequence,
+            sequence=self._beats,
             sent_ms=int(time.time() * 1000),
             version_epoch=max(0, self._version.epoch),
             version_number=max(0, self._version.number),
             transitions=self._counters[PUSHED],
             dropped=self._counters[DROPPED],
+            joins=joins,
         )
+        version = Version(beat.version_epoch, beat.version_number)
+        headers = RecordHeaders(
+            settings.run, settings.actor, settings.session, self._beats, version, fingerprint("heartbeat"), 1
+        )
+        self._beats += 1
         try:
-            self._producer.send(self._topics.heartbeats, beat.encode(), key=settings.actor)
+            signed = settings.signer.sign(headers).to_kafka()
+            self._producer.send(self._topics.heartbeats, beat.encode(), key=settings.actor, headers=signed)
         except QueueFullError:
             log.debug("no heartbeat: the producer's queue is full of samples")
 
@@ -259,11 +292,41 @@ class _Uplink:
         for position in beat.positions:
             if position.session == self._settings.session:
                 self._counters[LEARNER_SEQUENCE] = position.sequence
+                self._counters[JUDGED] = position.transitions
+                self._counters[STALE] = position.stale
+        if self._settings.joins and beat.members != self._members:
+            self._members = beat.members
+            self._tell("members", beat.members)
+        self._counters[LEARNER_BEATS] += 1
 
-    def _note_run(self, record: Record) -> None:
-        try:
-            manifest = RunManifest.decode(record.value or b"")
-        except InvalidRecordError:
-            return
-        if manifest.run == self._settings.run:
-            self._counters[RUN_ENDED] = int(manifest.state != "running")
+    def _note_runs(self, manifests: LogReader) -> None:
+        """What the newest manifest says; older ones, of a run that was gone on with, are passed over at once."""
+        newest: RunManifest | None = None
+        while records := manifests.poll(100, 0.0):
+            for record in records:
+                try:
+                    manifest = RunManifest.decode(record.value or b"")
+                except InvalidRecordError:
+                    continue
+                newest = manifest if manifest.run == self._settings.run else newest
+        if newest is not None:
+            self._counters[RUN_ENDED] = int(newest.state != "running")
+
+
+class _Loop:
+    """Whether the environment loop lives, by a counter that it moves.
+
+    Args:
+        timeout: seconds without a move after which it counts as standing still.
+    """
+
+    def __init__(self, timeout: float) -> None:
+        self._timeout = timeout
+        self._moves = -1
+        self._moved = 0.0
+
+    def lives(self, moves: int, now: float) -> bool:
+        """Tell how far the counter is at a time in seconds; whether it moved lately."""
+        if moves != self._moves:
+            self._moves, self._moved = moves, now
+        return now - self._moved < self._timeout

@@ -72,7 +72,8 @@ class PPOConfig:
     normalise_advantages: bool = True
     """Whether each minibatch's advantages are brought to mean 0 and deviation 1."""
     target_kl: float = 0.0
-    """An iteration's training ends after a minibatch whose policy moved further than 1.5 times this; 0: never."""
+    """An iteration's training ends at the first minibatch that finds the policy moved further than 1.5 times this; 0:
+    never."""
 
 
 @dataclass
@@ -108,7 +109,8 @@ class AlgorithmConfig:
     activation: str = "relu"
     """What follows each hidden layer: relu or tanh."""
     network: str = "mlp"
-    """How image columns (three axes, uint8 or bool) are read: mlp (as numbers), or by convolutions: nature, impala."""
+    """How image columns (three axes, uint8 or bool) are read: mlp (as numbers), or by convolutions: nature, impala, or,
+    for images of ten pixels or so, minatar."""
     dueling: bool = False
     """Value and advantages in two streams (Wang et al., 2016)."""
     noisy: bool = False

@@ -1,5 +1,7 @@
 """What a setting may be, beyond its type."""
 
+import math
+
 from omegaconf import DictConfig, OmegaConf
 
 from pipeline.errors import ConfigError
@@ -12,7 +14,7 @@ CHOICES = {
     "algorithm.name": ("dqn", "rainbow", "ppo"),
     "algorithm.activation": ("relu", "tanh"),
     "algorithm.sync.on_lost_client": ("continue", "stop"),
-    "algorithm.network": ("mlp", "nature", "impala"),
+    "algorithm.network": ("mlp", "nature", "impala", "minatar"),
     "replay.topic": (
         "samples",
         "episodes",
@@ -57,6 +59,26 @@ POSITIVE = (
 )
 
 
+LISTS = {"learner.trackers": ("tensorboard", "wandb")}
+"""Settings with any number of these."""
+
+BETWEEN = {
+    "algorithm.lr_decay_transitions": (0, math.inf),
+    "algorithm.transitions_per_update": (0, math.inf),
+    "algorithm.exploration.start": (0, 1),
+    "algorithm.exploration.end": (0, 1),
+    "algorithm.exploration.transitions": (0, math.inf),
+    "algorithm.prioritised.beta": (0, 1),
+    "algorithm.ppo.clip_decay_transitions": (0, math.inf),
+    "algorithm.sync.discovery_s": (0, math.inf),
+    "algorithm.sync.client_timeout_s": (0, math.inf),
+    "algorithm.sync.collect_fraction": (0, 1),
+    "algorithm.sync.collect_grace_s": (0, math.inf),
+    "learner.stale_warning": (0, 1),
+}
+"""The least and the largest value."""
+
+
 def check_ranges(tree: DictConfig) -> None:
     """Refuse values out of range.
 
@@ -71,3 +93,12 @@ def check_ranges(tree: DictConfig) -> None:
         value = OmegaConf.select(tree, name)
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1.")
+    for name, (least, most) in BETWEEN.items():
+        value = OmegaConf.select(tree, name)
+        if not least <= value <= most:
+            allowed = f"from {least} to {most}" if most < math.inf else f"{least} or more"
+            raise ConfigError(f"{name}={value} must be {allowed}.")
+    for name, choices in LISTS.items():
+        for value in OmegaConf.select(tree, name):
+            if value not in choices:
+                raise ConfigError(f"{name}: {value!r} is not one of {', '.join(choices)}.")

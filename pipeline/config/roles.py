@@ -55,23 +55,24 @@ class ClientConfig:
     actor: str = ""
     """The actor's name, behind that of the client in the secret file; empty: host name and process id."""
     seed: int = 0
-    """Seed of the environments and of exploration; -1: another one at every start, for clients that are copies."""
+    """Seed of the environments and of exploration, together with the actor's name."""
     chunk_steps: int = 256
     """A chunk is cut after this many transitions."""
     chunk_bytes: int = 400_000
     """A chunk is cut before it grows beyond this size, in bytes."""
     chunk_age_s: float = 1.0
-    """A chunk is cut when its oldest transition has waited this long, in seconds."""
+    """A chunk is cut when its oldest transition has waited this long, in seconds; PPO cuts by size only."""
     adapt_chunks: bool = False
-    """Whether chunks get smaller and younger while the learner refuses some of this client's as stale."""
+    """Whether chunks get smaller and younger, and pace() keeps nearer to the learner, while it refuses some of this
+    client's transitions as stale. PPO has no use for it."""
     queue_bytes: int = 67_108_864
     """Bound on what waits to be acknowledged by the broker, in bytes."""
     queue_policy: str = "drop_oldest"
-    """What happens when the queue is full: block, drop_oldest or drop_newest."""
+    """What happens when the queue is full: block, drop_oldest or drop_newest. PPO always blocks."""
     max_lead: int = 4_000
     """Transitions that this client may be ahead of the learner before pace() waits; 0: free-running."""
     first_weights_timeout_s: float = 30.0
-    """How long the first weights are waited for, in seconds."""
+    """How long the learner's first answer and the first weights are waited for, in seconds."""
     heartbeat_s: float = 1.0
     """How often the client says that it lives, in seconds."""
     ledger: str = ""
@@ -112,7 +113,7 @@ class CleanUpConfig:
 
 @dataclass
 class CommandConfig:
-    """Commands to the learner: `pipeline quicksave`."""
+    """Commands to the learner: `pipeline quicksave`, `pipeline set`."""
 
     timeout_s: float = 30.0
     """How long the learner's confirmation is waited for, in seconds."""

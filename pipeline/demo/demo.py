@@ -40,6 +40,7 @@ def run_demo(config: PipelineConfig) -> int:
     config.run = config.run or new_run_name(config)
     # All start at once on one machine: the clients wait for a learner that is still importing torch.
     config.kafka.timeout_s = max(config.kafka.timeout_s, START_S)
+    config.algorithm.sync.clients = config.demo.clients
     config.client.first_weights_timeout_s = max(config.client.first_weights_timeout_s, START_S)
     folder = RunFolder(config.saves, config.run).make()
     console.print(f"run      [bold]{config.run}[/bold]\nfolder   {folder}")

@@ -2,12 +2,14 @@
 
 import threading
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from gymnasium.vector import AutoresetMode
+from numpy.typing import NDArray
 
-from pipeline.algorithms import Agent
-from pipeline.algorithms.spec import network_spec
+from pipeline.algorithms import Agent, PolicyAgent
+from pipeline.algorithms.spec import network_spec, policy_spec
 from pipeline.broker import Topics
 from pipeline.config import PipelineConfig
 from pipeline.connect import connect
@@ -51,7 +53,12 @@ class Evaluator:
     def __init__(self, config: PipelineConfig, episodes: int, seed: int) -> None:
         self._environment = make_vector(config.environment, episodes)
         self._same_step = self._environment.metadata.get("autoreset_mode") is not AutoresetMode.NEXT_STEP
-        self._agent = Agent(read_layout(config.environment), network_spec(config.algorithm), seed)
+        self._agent: Agent | PolicyAgent
+        if config.algorithm.name == "ppo":
+            layout = read_layout(config.environment, on_policy=True)
+            self._agent = PolicyAgent(layout, policy_spec(config.algorithm), seed)
+        else:
+            self._agent = Agent(read_layout(config.environment), network_spec(config.algorithm), seed)
         self._masked = config.environment.action_masks
         self._episodes = episodes
         self._seed = seed
@@ -72,7 +79,7 @@ class Evaluator:
         limit = self._environment.spec.max_episode_steps if self._environment.spec is not None else None
         while running.any():
             mask = action_masks(info, self._environment) if self._masked else None
-            action = self._agent.act(observation, explore=False, mask=mask)
+            action = self._greedy(observation, mask)
             observation, reward, terminated, truncated, info = self._environment.step(action)
             total += np.where(running, reward, 0.0)
             running &= ~(terminated | truncated)
@@ -81,6 +88,11 @@ class Evaluator:
                 if bound < at_least:
                     return Score(record, bound, complete=False)
         return Score(record, float(total.mean()), complete=True)
+
+    def _greedy(self, observation: Any, mask: NDArray[np.bool_] | None) -> Any:
+        if isinstance(self._agent, PolicyAgent):
+            return self._agent.act(observation, greedy=True, mask=mask)[0]
+        return self._agent.act(observation, explore=False, mask=mask)
 
 
 class EvaluationThread(threading.Thread):

@@ -3,8 +3,9 @@
 from pipeline.experience.chunk import Chunk, Ending, Segments
 from pipeline.experience.episode import EpisodeInfo
 from pipeline.experience.identity import Identity, new_session
-from pipeline.experience.layout import ACTION_MASK, Layout
+from pipeline.experience.layout import ACTED_MASK, ACTION_MASK, LOG_PROB, Layout
 from pipeline.experience.nstep import NStepReader, Transitions
+from pipeline.experience.rewards import RewardTransform
 from pipeline.experience.spaces import (
     Column,
     flatten,
@@ -16,7 +17,9 @@ from pipeline.experience.spaces import (
 from pipeline.experience.version import Version
 
 __all__ = [
+    "ACTED_MASK",
     "ACTION_MASK",
+    "LOG_PROB",
     "Chunk",
     "Column",
     "Ending",
@@ -24,6 +27,7 @@ __all__ = [
     "Identity",
     "Layout",
     "NStepReader",
+    "RewardTransform",
     "Segments",
     "Transitions",
     "Version",

@@ -22,6 +22,11 @@ from pipeline.experience.spaces import (
 
 ACTION_MASK = "action_mask"
 """Name of an extra column: which actions are allowed at the observation that the step led to, bool (actions,)."""
+ACTED_MASK = "acted_mask"
+"""Name of an extra column: which actions were allowed where the step's action was chosen, bool (actions,). On-policy
+training needs it to give that action the probability that it had."""
+LOG_PROB = "log_prob"
+"""Name of an extra column: logarithm of the probability that the acting policy gave the action, float32 ()."""
 REWARD = Column("reward", np.dtype(np.float32), ())
 _MAX_EXTRAS = 64
 

@@ -22,6 +22,7 @@ from pipeline.errors import CheckpointError, ConfigError
 from pipeline.experience.chunk import Chunk, Ending
 from pipeline.experience.identity import Identity
 from pipeline.experience.layout import ACTION_MASK, Layout
+from pipeline.experience.rewards import RewardTransform
 from pipeline.experience.spaces import Column
 from pipeline.experience.version import NUMBER_LIMIT
 
@@ -38,7 +39,7 @@ class Transitions:
         end: int64[T], row of the observation to bootstrap from; start < end <= start + n.
         columns: arrays of T rows by column name: action and extras of the step at `start`; but of
             ``action_mask`` the window's last one, which belongs to the observation at `end`.
-        reward: float32[T], the n-step return, without the bootstrap.
+        reward: float32[T], the n-step return of the transformed rewards, without the bootstrap.
         discount: float32[T], gamma^k, or 0 after termination.
         version_epoch: int64[T], epoch of the oldest version that acted in the window.
         version_number: int64[T], its number.
@@ -105,12 +106,21 @@ class NStepReader:
         gamma: discount per step, 0 to 1.
         max_streams: sessions that may have steps waiting.
         max_environments: sub-environments of one session that may have steps waiting.
+        rewards: what is done to each step's reward before it is summed; None: nothing. Steps wait with the rewards that
+            they came with.
 
     Raises:
         ConfigError: a figure is out of range.
     """
 
-    def __init__(self, n: int, gamma: float, max_streams: int = 4096, max_environments: int = 4096) -> None:
+    def __init__(
+        self,
+        n: int,
+        gamma: float,
+        max_streams: int = 4096,
+        max_environments: int = 4096,
+        rewards: RewardTransform | None = None,
+    ) -> None:
         if n < 1 or not 0.0 <= gamma <= 1.0 or max_streams < 1 or max_environments < 1:
             raise ConfigError(
                 f"n-step reader: n is {n}, gamma {gamma}, max_streams {max_streams}, "
@@ -120,6 +130,7 @@ class NStepReader:
         self.gamma = gamma
         self.max_streams = max_streams
         self.max_environments = max_environments
+        self.rewards = rewards or RewardTransform()
         self._streams: OrderedDict[tuple[str, str], _Stream] = OrderedDict()
 
     @property
@@ -145,7 +156,7 @@ class NStepReader:
         if known is not None and identity.sequence <= known.sequence:
             for index in range(len(chunk.segments)):
                 assembly.segment(index, None, keep=False)
-            return assembly.transitions(self.gamma)
+            return assembly.transitions(self.gamma, self.rewards)
         stream = _Stream(identity.sequence)
         before: dict[int, _Tail] = {}
         if known is not None:
@@ -160,7 +171,7 @@ class NStepReader:
         if len(self._streams) > self.max_streams:
             for tail in self._streams.popitem(last=False)[1].tails.values():
                 assembly.flush(tail.steps)
-        return assembly.transitions(self.gamma)
+        return assembly.transitions(self.gamma, self.rewards)
 
     def flush(self, layout: Layout) -> Transitions:
         """All waiting steps, with shorter horizons: for the end of a run."""
@@ -169,7 +180,7 @@ class NStepReader:
             for tail in stream.tails.values():
                 assembly.flush(tail.steps)
             stream.tails = {}
-        return assembly.transitions(self.gamma)
+        return assembly.transitions(self.gamma, self.rewards)
 
     def _read_segments(self, chunk: Chunk, before: dict[int, _Tail], stream: _Stream, assembly: _Assembly) -> None:
         segments = chunk.segments
@@ -300,7 +311,7 @@ class _Assembly:
         own = self._own_end(row + length, step + length, min(kept, length))
         return own if kept <= length else _join_last(cast("_Tail", tail).steps, own, kept)
 
-    def transitions(self, gamma: float) -> Transitions:
+    def transitions(self, gamma: float, transform: RewardTransform) -> Transitions:
         """Compute the transitions of all pieces."""
         self._close_range()
         rows, steps, lengths, emitted, terminated = np.array(self._pieces, np.int64).reshape(-1, 5).T
@@ -314,7 +325,7 @@ class _Assembly:
         horizon = np.minimum(left, self._n)
 
         columns = {column.name: _joined(self._columns[column.name], column) for column in self._layout.step_columns}
-        rewards = columns["reward"].astype(np.float64)
+        rewards = transform(columns["reward"])
         all_keys = np.concatenate(self._keys) if self._keys else np.empty(0, np.int64)
         total = rewards[step]
         keys = all_keys[step]

@@ -37,6 +37,7 @@ class Accounting:
         reward_sum: sum of the accepted rewards.
         rejected: records refused, by reason.
         rejected_transitions: transitions in refused chunks, as their headers say.
+        stale_transitions: those of them in chunks that were too old.
         by_actor: stale chunks by (actor, policy lag in versions).
         lag: accepted chunks by policy lag in versions.
     """
@@ -50,6 +51,7 @@ class Accounting:
     reward_sum: float = 0.0
     rejected: Counter[str] = field(default_factory=Counter[str])
     rejected_transitions: int = 0
+    stale_transitions: int = 0
     by_actor: Counter[tuple[str, int]] = field(default_factory=Counter[tuple[str, int]])
     lag: Counter[int] = field(default_factory=Counter[int])
 
@@ -68,6 +70,7 @@ class Accounting:
     def reject_stale(self, actor: str, lag: int, transitions: int) -> None:
         """A chunk is older than the window."""
         self.reject(STALE, transitions)
+        self.stale_transitions += transitions
         if (actor, lag) in self.by_actor or len(self.by_actor) < _MAX_STALE:
             self.by_actor[actor, lag] += 1
 
@@ -109,6 +112,7 @@ class Accounting:
             "reward_sum": self.reward_sum,
             "rejected": dict(self.rejected),
             "rejected_transitions": self.rejected_transitions,
+            "stale_transitions": self.stale_transitions,
             "accepted_by_lag": {str(lag): count for lag, count in sorted(self.lag.items())},
             "stale": [[actor, lag, count] for (actor, lag), count in sorted(self.by_actor.items())],
         }

@@ -26,7 +26,7 @@ from pipeline.weights import pack, sha256, unpack
 
 log = logging.getLogger(__name__)
 
-FORMAT = 2
+FORMAT = 3
 _TENSORS, _STATE, _MANIFEST = "tensors.safetensors", "state.json", "manifest.json"
 _NAME = re.compile(r"(\d{6})-(\d{9})-(\d{12})")
 

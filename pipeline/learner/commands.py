@@ -1,8 +1,9 @@
-"""Commands to the learner: applied in the fold's order, once per id, without a say in what is learned.
+"""Commands to the learner: applied in the fold's order, once per id.
 
-The journal holds which commands were applied and where, so a learner that follows it passes them over. What they did
-outside of the fold was done before the version that tells of them was announced; only the best model is saved in the
-background, and what is pending of that is part of the state.
+The journal holds which commands were applied and where. ``set`` is the one with a say in what is learned: whoever
+follows the journal applies it in the same place. The others are passed over then: what they did outside of the fold was
+done before the version that tells of them was announced; only the best model is saved in the background, and what is
+pending of that is part of the state.
 """
 
 import json
@@ -33,6 +34,9 @@ from pipeline.wire import Command, JournalCommand, Outcome
 
 log = logging.getLogger(__name__)
 
+SET = "set"
+"""Changes settings of the algorithm: its arguments are their new values by full name."""
+
 _MOST_IDS = 10_000
 _MOST_OUTCOMES = 16
 _LONGEST_DETAIL = 500
@@ -40,7 +44,19 @@ _TELL_S = 60.0
 _PAUSE_S, _MAX_PAUSE_S = 0.2, 10.0
 
 
-class CommandTarget(Announced, Protocol):
+class Adjustable(Protocol):
+    """What ``set`` needs of the fold."""
+
+    def set_parameters(self, changes: Mapping[str, Any]) -> str:
+        """Change settings of the algorithm, by full name; what was changed, as a sentence.
+
+        Raises:
+            CommandError: it cannot be; nothing was changed then.
+        """
+        ...
+
+
+class CommandTarget(Adjustable, Announced, Protocol):
     """What the handlers need of the node."""
 
     @property
@@ -90,6 +106,7 @@ class Commands:
             "quicksave": _quicksave,
             "save_best": self._save_best,
             "stop": _stop,
+            SET: _set,
         }
 
     def read(self, record: Record) -> Command | None:
@@ -133,11 +150,21 @@ class Commands:
             log.info("Command %s %s: %s", command.kind, command.id, detail)
             self._tell(command.id, True, detail)
 
-    def remember(self, command: Command | JournalCommand) -> None:
-        """A command that the journal tells of: it was applied, by this learner or the one before."""
+    def remember(self, command: Command | JournalCommand, target: Adjustable) -> None:
+        """A command that the journal tells of: it was applied, by this learner or the one before.
+
+        Args:
+            command: the next of the journal.
+            target: the fold, which ``set`` changes again as it did then.
+        """
         if command.id in self._ids:
             return
         self._know(command.id)
+        if command.kind == SET:
+            try:
+                self._tell(command.id, True, target.set_parameters(_arguments(command.argument_json)))
+            except CommandError as error:
+                self._tell(command.id, False, str(error))
         self._untold.append(JournalCommand(command.id, command.kind, command.argument_json))
         if command.kind == "save_best":
             with suppress(CommandError):  # it was refused then
@@ -289,6 +316,10 @@ def _quicksave(id: str, arguments: Mapping[str, Any], target: CommandTarget) -> 
         folder = target.folder.manual_save_of(target.version, id)
         target.checkpoint(folder, {"note": str(arguments.get("note", ""))})
     return str(folder.resolve())
+
+
+def _set(id: str, arguments: Mapping[str, Any], target: CommandTarget) -> str:
+    return target.set_parameters(arguments)
 
 
 def _stop(id: str, arguments: Mapping[str, Any], target: CommandTarget) -> str:

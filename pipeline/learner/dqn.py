@@ -6,14 +6,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from pipeline.algorithms import DQN, LinearSchedule
+from pipeline.algorithms import DQN, LinearSchedule, ObservationStatistics
+from pipeline.algorithms.settings import DQNSettings
 from pipeline.algorithms.spec import dqn_settings
 from pipeline.broker import OrderedReader, Record
 from pipeline.buffers import BufferState, PrioritizedBuffer, UniformBuffer
-from pipeline.config import PipelineConfig
-from pipeline.experience import Chunk, Identity, NStepReader
+from pipeline.config import AlgorithmConfig, PipelineConfig
+from pipeline.errors import ConfigError
+from pipeline.experience import Chunk, Identity, NStepReader, RewardTransform
 from pipeline.learner.arrival import Examiner
 from pipeline.learner.node import TrainingNode
+from pipeline.learner.parameters import learning_rate
+from pipeline.learner.ratio import TrainingRatio
 from pipeline.learner.window import LogWindow, Refill, refill
 from pipeline.weights import below
 from pipeline.wire import RecordHeaders
@@ -26,6 +30,9 @@ class DQNTrainingNode(TrainingNode):
     transitions there is one update for every ``transitions_per_update`` more, and a version every
     ``updates_per_version`` updates.
 
+    Where ``algorithm.normalise_observations`` says so, networks normalise by statistics over the observations of every
+    accepted chunk. They take effect with the first update and with every version, as part of its weights.
+
     Where ``algorithm.prioritised`` says so, transitions are drawn by priority, and each update gives those of its batch
     new ones.
 
@@ -36,9 +43,7 @@ class DQNTrainingNode(TrainingNode):
     def __init__(self, config: PipelineConfig) -> None:
         super().__init__(config)
         learner = config.learner
-        self.algorithm = DQN(self.layout, dqn_settings(config.algorithm), learner.seed, learner.device)
-        prioritised = config.algorithm.prioritised
-        self._beta = LinearSchedule(prioritised.beta, 1.0, prioritised.beta_updates)
+        self.algorithm = DQN(self.layout, _checked(config.algorithm), learner.seed, learner.device)
         self._empty()
 
     def insert(self, headers: RecordHeaders, chunk: Chunk, record: Record) -> None:
@@ -46,27 +51,51 @@ class DQNTrainingNode(TrainingNode):
         if self.window.due(row):
             self.window.anchor(row, self.reader.state())
         self.window.note(record.partition, record.offset, row)
+        if self.statistics is not None:
+            self.statistics.update(chunk.columns)
         self.buffer.insert(self.reader.read(headers.identity, chunk, self.layout))
         self.metrics.buffer.set(len(self.buffer))
 
     def train_due(self) -> bool:
-        algorithm = self.config.algorithm
-        ready = self.accounting.accepted_transitions - algorithm.learning_starts
-        if ready < 0 or len(self.buffer) < algorithm.batch_size:
+        accepted = self.accounting.accepted_transitions
+        if accepted < self.config.algorithm.learning_starts or len(self.buffer) < self.settings.batch_size:
             return False
-        return self.free_running or self.updates < ready // algorithm.transitions_per_update
+        return self.free_running or self.updates < self._ratio.due(accepted)
 
     def train_step(self) -> bool:
-        algorithm = self.config.algorithm
+        settings = self.settings
         buffer = self.buffer
+        rate = learning_rate(settings, self.accounting.accepted_transitions)
+        cut = (self.updates + 1) % settings.updates_per_version == 0
+        figures = {"train/learning_rate": rate}
+        if self.statistics is not None and self.updates == 0:
+            self.algorithm.set_normalisation(self.statistics)
         if isinstance(buffer, PrioritizedBuffer):
-            buffer.beta = self._beta(self.updates)
-        batch = buffer.sample(algorithm.batch_size)
-        self.algorithm.update(batch)
+            prioritised = settings.prioritised
+            buffer.beta = LinearSchedule(prioritised.beta, 1.0, prioritised.beta_updates)(self.updates)
+            figures["train/beta"] = buffer.beta
+        batch = buffer.sample(settings.batch_size)
+        found = self.algorithm.update(batch, metrics=cut, learning_rate=rate)
         priorities = self.algorithm.priorities
         if isinstance(buffer, PrioritizedBuffer) and priorities is not None:
             buffer.update_priorities(batch.rows, priorities)
-        return (self.updates + 1) % algorithm.updates_per_version == 0
+        if cut:
+            self.figures = figures | {f"train/{name}": value for name, value in found.items()}
+        if self.statistics is not None and cut:
+            self.algorithm.set_normalisation(self.statistics)
+        return cut
+
+    def configure(self, settings: AlgorithmConfig) -> None:
+        learning, prioritised = _checked(settings), settings.prioritised
+        if isinstance(self.buffer, PrioritizedBuffer):
+            self.buffer.configure(prioritised.alpha, prioritised.epsilon)
+        self.algorithm.configure(learning)
+        self._ratio.change(settings.transitions_per_update, self.accounting.accepted_transitions)
+
+    def exploration(self) -> float:
+        exploration = self.settings.exploration
+        schedule = LinearSchedule(exploration.start, exploration.end, exploration.transitions)
+        return min(1.0, max(0.0, schedule(self.accounting.accepted_transitions)))
 
     def weights(self) -> dict[str, NDArray[Any]]:
         return self.algorithm.weights()
@@ -80,15 +109,18 @@ class DQNTrainingNode(TrainingNode):
             ("reader", self.reader.state()),
             ("buffer", buffer.arrays),
             ("window", window),
+            ("statistics", self.statistics.state() if self.statistics is not None else {}),
             ("contents", self.buffer.contents() if self.config.learner.checkpoint_buffer else {}),
         ):
             tensors |= {f"{part}/{name}": array for name, array in arrays.items()}
-        return tensors, {"written": buffer.written, "generator": buffer.generator, "window": runs}
+        values = {"written": buffer.written, "generator": buffer.generator, "window": runs}
+        return tensors, values | {"ratio": self._ratio.state()}
 
     def load_state(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self._empty()
-        self.algorithm.load_state(below("dqn", tensors))
+        self.load_origin(tensors, values)
         self.window.load_state(below("window", tensors), values["window"])
+        self._ratio.load_state(values["ratio"])
         self._kept = BufferState(int(values["written"]), values["generator"], below("buffer", tensors))
         self._kept_reader = below("reader", tensors)
         self._kept_contents = below("contents", tensors)
@@ -112,27 +144,44 @@ class DQNTrainingNode(TrainingNode):
 
     def load_origin(self, tensors: Mapping[str, NDArray[Any]], values: Mapping[str, Any]) -> None:
         self.algorithm.load_state(below("dqn", tensors))
+        if self.statistics is not None:
+            self.statistics.load_state(below("statistics", tensors))
 
     def load_weights(self, tensors: Mapping[str, NDArray[Any]]) -> None:
         self.algorithm.load_weights(tensors)
+        # What was due is not known to the update: go on from here.
+        self._ratio.anchor(self.accounting.accepted_transitions, self.updates)
 
     def _empty(self) -> None:
         algorithm = self.config.algorithm
-        self.reader = NStepReader(algorithm.n_step, algorithm.gamma)
+        rewards = RewardTransform(algorithm.reward_scale, algorithm.reward_clip)
+        self.reader = NStepReader(algorithm.n_step, algorithm.gamma, rewards=rewards)
         self.buffer = self._new_buffer()
         self.window = LogWindow(algorithm.buffer_rows)
+        self._ratio = TrainingRatio(self.settings.transitions_per_update, algorithm.learning_starts)
+        self.statistics = ObservationStatistics(self.layout) if algorithm.normalise_observations else None
         self._kept: BufferState | None = None
         self._kept_reader: Mapping[str, NDArray[Any]] = {}
         self._kept_contents: Mapping[str, NDArray[Any]] = {}
 
     def _new_buffer(self) -> UniformBuffer | PrioritizedBuffer:
         rows, seed = self.config.algorithm.buffer_rows, self.config.learner.seed
-        prioritised = self.config.algorithm.prioritised
+        prioritised = self.settings.prioritised
         if not prioritised.enabled:
             return UniformBuffer(rows, self.layout, seed)
         return PrioritizedBuffer(
             rows, self.layout, seed, alpha=prioritised.alpha, beta=prioritised.beta, epsilon=prioritised.epsilon
         )
+
+
+def _checked(settings: AlgorithmConfig) -> DQNSettings:
+    if 2 * settings.batch_size > settings.buffer_rows:
+        # A transition takes two rows at most: a buffer with fewer might never hold a batch.
+        raise ConfigError(
+            f"algorithm.batch_size is {settings.batch_size}, but has to be at most half of algorithm.buffer_rows, "
+            f"{settings.buffer_rows}"
+        )
+    return dqn_settings(settings)
 
 
 def _decoded(examiner: Examiner, record: Record) -> tuple[Identity, Chunk] | None:

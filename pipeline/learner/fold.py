@@ -15,10 +15,10 @@ import torch
 from numpy.typing import NDArray
 
 from pipeline.broker import OrderedReader, Record
-from pipeline.config import PipelineConfig
+from pipeline.config import AlgorithmConfig, PipelineConfig
 from pipeline.connect import voucher_of
 from pipeline.environment import read_layout
-from pipeline.errors import CheckpointError, InvalidRecordError
+from pipeline.errors import CheckpointError, CommandError, ConfigError, InvalidRecordError
 from pipeline.experience import Chunk, Version
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.arrival import Arrival, Examiner
@@ -26,12 +26,13 @@ from pipeline.learner.checkpoint import FORMAT, Snapshot
 from pipeline.learner.commands import Commands
 from pipeline.learner.identities import Identities
 from pipeline.learner.journal import JournalWriter
-from pipeline.learner.judge import ACCEPTED, DUPLICATE, Judge
+from pipeline.learner.judge import ACCEPTED, DUPLICATE, new_judge
 from pipeline.learner.ledger import LearnerLedger
 from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.parameters import changed, difference, live_values, with_values
 from pipeline.learner.window import Refill
 from pipeline.weights import below
-from pipeline.wire import Journal, JournalCommand, Limits, RecordHeaders
+from pipeline.wire import Journal, JournalCommand, JournalEvent, Limits, RecordHeaders
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +53,11 @@ class Fold(ABC):
         positions: the next offset by samples partition, and of the commands topic under ``COMMANDS``.
         journal: what was done since the version in force.
         commands: which commands were applied.
+        settings: the algorithm's settings in force: those of the launch, and what was set since. Never changed in
+            place. ``config.algorithm`` is as it was launched.
+        figures: what the last train step before the newest version found, by name, for people.
         observe: told of every record and its verdict, after it was applied.
+        breathe: called now and then within a long train step, for what must not wait for its end.
 
     Args:
         config: the whole configuration.
@@ -65,10 +70,12 @@ class Fold(ABC):
         torch.set_num_threads(config.learner.torch_threads)
         self.config = config
         self.run_name = run
-        self.layout = read_layout(config.environment)
-        self.judge = Judge(config.learner.version_window)
+        self.layout = read_layout(config.environment, on_policy=config.algorithm.name == "ppo")
+        self.judge = new_judge(config)
         self.journal = JournalWriter(config.learner.seed, free_running=self.free_running)
         self.commands = Commands()
+        self.settings = config.algorithm
+        self.figures: Mapping[str, float] = {}
         self.metrics = LearnerMetrics(config.learner.metrics_port, config.metrics_host)
         self.version = Version(0, -1)
         self.parent: Version | None = None
@@ -76,6 +83,7 @@ class Fold(ABC):
         self._sha256 = ""
         self.updates = 0
         self.observe: Callable[[Arrival, str], None] | None = None
+        self.breathe: Callable[[], None] = _do_nothing
         self.positions: dict[int, int] = {}
         self._ledger = LearnerLedger(Path(config.learner.ledger)) if config.learner.ledger else None
 
@@ -93,6 +101,10 @@ class Fold(ABC):
     @abstractmethod
     def train_step(self) -> bool:
         """One train step; True when a new version is to be published after it."""
+
+    def cut_due(self) -> bool:
+        """Whether a version is to be cut although no train step has just asked for it."""
+        return False
 
     @abstractmethod
     def weights(self) -> dict[str, NDArray[Any]]:
@@ -125,6 +137,18 @@ class Fold(ABC):
         Raises:
             CheckpointError: they are of another network.
         """
+
+    @abstractmethod
+    def configure(self, settings: AlgorithmConfig) -> None:
+        """Go on with other settings, of which those differ that :mod:`pipeline.learner.parameters` says can change.
+
+        Raises:
+            ConfigError: one is out of range. Nothing was changed then.
+        """
+
+    def exploration(self) -> float:
+        """The share of random actions that actors take under the version that is made now."""
+        return 0.0
 
     def refill(self, source: OrderedReader) -> Refill | None:
         """After :meth:`load_state`: bring back from the log what the checkpoint left to it.
@@ -178,7 +202,44 @@ class Fold(ABC):
 
     def note_command(self, command: JournalCommand) -> None:
         """Apply a command of the journal: what it does outside of the fold was done already."""
-        self.commands.remember(command)
+        self.commands.remember(command, self)
+
+    def set_parameters(self, changes: Mapping[str, Any]) -> str:
+        """Change settings of the algorithm, from the next step on.
+
+        Args:
+            changes: new values by full name, such as ``algorithm.lr``.
+
+        Returns:
+            Each with its old and new value.
+
+        Raises:
+            CommandError: one is unknown, cannot change, or is out of range. Nothing was changed then.
+        """
+        settings = changed(self.settings, changes)
+        said = difference(self.settings, settings)
+        try:
+            self._use(settings)
+        except ConfigError as error:
+            raise CommandError(str(error)) from error
+        return said or "all of it was so before"
+
+    def launched_with(self, settings: AlgorithmConfig) -> None:
+        """The run began with these settings, as far as they can have changed since.
+
+        Raises:
+            ConfigError: one is out of range.
+        """
+        self._use(with_values(self.settings, live_values(settings)))
+
+    def note_event(self, event: JournalEvent) -> None:
+        """Apply a decision that depends on time, and write it down.
+
+        Raises:
+            InvalidRecordError: it is none that this run knows, or malformed. Nothing was changed then.
+        """
+        self.judge.note_event(event)
+        self.journal.event(event)
 
     def train(self) -> bool:
         """One train step; True when a new version is to be cut."""
@@ -207,6 +268,7 @@ class Fold(ABC):
         self.version = self.parent = version
         self.in_force = tensors
         self.journal.cut()
+        self.judge.cut(version.number)
         self.metrics.version.set(version.number)
 
     # -- checkpoint ---------------------------------------------------------------------------------------------------
@@ -232,6 +294,9 @@ class Fold(ABC):
             "accounting": self.accounting.to_json(),
             "identities": self.identities.state(),
             "commands": self.commands.state(),
+            "parameters": live_values(self.settings),
+            "folding_epoch": self.version.epoch,
+            "roster": self.judge.roster.state() if self.judge.roster is not None else None,
             "journal": self.next_journal().encode().hex(),
             "note": note,
             "algorithm": values,
@@ -249,17 +314,21 @@ class Fold(ABC):
             raise CheckpointError(f"The checkpoint is of run {state['run']!r}, this is {self.run_name!r}.")
         journal = self.journal_of(snapshot)
         try:
+            self._use(with_values(self.settings, state["parameters"]))
             self.load_state(below("algorithm", snapshot.tensors), state["algorithm"])
             torch.set_rng_state(torch.tensor(np.asarray(snapshot.tensors[_RNG])))
-            self.version = self.parent = Version(state["epoch"], state["number"])
+            self.parent = Version(state["epoch"], state["number"])
+            self.version = Version(state["folding_epoch"], state["number"])
             self.in_force, self._sha256 = None, str(state["sha256"])
             self.updates = state["updates"]
             self.positions = {int(source): offset for source, offset in state["positions"].items()}
             self.judge.accounting = Accounting.from_json(state["accounting"])
             self.judge.identities.load_state(state["identities"])
             self.commands.load_state(state["commands"])
+            if self.judge.roster is not None:
+                self.judge.roster.load_state(state["roster"])
             self.journal.load(journal)
-        except (KeyError, TypeError, ValueError, InvalidRecordError) as error:
+        except (KeyError, TypeError, ValueError, InvalidRecordError, ConfigError) as error:
             raise CheckpointError(f"The checkpoint's state does not fit this release: {error!r}") from error
         if self._ledger is not None:
             self._ledger.rewind(self.positions)
@@ -294,12 +363,17 @@ class Fold(ABC):
 
     # -- inside -------------------------------------------------------------------------------------------------------
 
+    def _use(self, settings: AlgorithmConfig) -> None:
+        self.configure(settings)
+        self.settings = settings
+
     def _note(self, arrival: Arrival, verdict: str) -> None:
         metrics, headers = self.metrics, arrival.headers
         if arrival.skipped:
             metrics.expired.inc(arrival.skipped)
         if verdict == ACCEPTED and headers is not None:
             metrics.accepted.inc(headers.count)
+            metrics.policy_lag.observe(self.version.number - headers.version.number)
         elif verdict == DUPLICATE:
             metrics.duplicates.inc()
         else:
@@ -308,3 +382,7 @@ class Fold(ABC):
             self._ledger.write(self.version.number, arrival, verdict)
         if self.observe is not None:
             self.observe(arrival, verdict)
+
+
+def _do_nothing() -> None:
+    """There is nothing beside the fold."""

@@ -15,7 +15,7 @@ from pipeline.errors import InvalidRecordError, RecoveryError
 from pipeline.experience import Version
 from pipeline.learner.fold import Fold
 from pipeline.weights import pack, sha256
-from pipeline.wire import COMMANDS, Journal, ModelVersionRecord
+from pipeline.wire import COMMANDS, EVENTS, Journal, JournalEvent, ModelVersionRecord
 
 log = logging.getLogger(__name__)
 
@@ -75,7 +75,7 @@ def follow(
         The version reached last; None if there were none to follow.
 
     Raises:
-        RecoveryError: a version has no journal, or does not follow the one before.
+        RecoveryError: a version has no journal, or one that cannot be, or does not follow the one before.
         BrokerError: the samples cannot be read.
     """
     computed = None
@@ -103,14 +103,14 @@ def judge_on(fold: Fold, versions: Sequence[ModelVersionRecord], samples: Ordere
         samples: positioned where the fold is.
 
     Raises:
-        RecoveryError: a version has no journal.
+        RecoveryError: a version has no journal, or one that cannot be.
         BrokerError: the samples cannot be read.
     """
     for announced in versions:
         journal = read_journal(announced)
         for source, offset in journal.positions.items():
             fold.positions[source] = offset
-            if source != COMMANDS:
+            if source >= 0:
                 samples.seek(source, offset)
         for _ in _applied(fold, announced, journal, samples):
             continue
@@ -149,20 +149,29 @@ def _make_steps(fold: Fold, announced: ModelVersionRecord, journal: Journal, sam
 
 
 def _applied(fold: Fold, announced: ModelVersionRecord, journal: Journal, samples: Samples) -> Iterator[int]:
-    """Apply a journal's records and commands; after each, how many train steps are written down for here."""
+    """Apply a journal's records, commands and events; after each, how many train steps are written down for here."""
     fold.enter(announced.version.epoch)
     examiner = fold.examiner()
     oldest = fold.version.number - fold.judge.window + 1
-    commands = iter(journal.commands)
+    commands, events = iter(journal.commands), iter(journal.events)
     for step in journal.steps:
         if step.source == COMMANDS:
             fold.note_command(next(commands))
             fold.positions[COMMANDS] = step.next_offset
+        elif step.source == EVENTS:
+            _note_event(fold, announced, next(events))
         else:
             for record, skipped in samples.take(step.source, step.next_offset):
                 fold.apply(examiner.examine(record, skipped, oldest))
                 yield 0
         yield step.updates
+
+
+def _note_event(fold: Fold, announced: ModelVersionRecord, event: JournalEvent) -> None:
+    try:
+        fold.note_event(event)
+    except InvalidRecordError as error:
+        raise RecoveryError(f"The journal of version {announced.version} cannot be followed: {error}") from error
 
 
 def _train_until(fold: Fold, updates: int) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.errors import CheckpointError
 from pipeline.experience import Identity
-from pipeline.wire import client_of
+from pipeline.wire import Position, client_of
 
 _Key = tuple[str, str]
 
@@ -20,15 +20,17 @@ class _Session:
         firsts: first number of each run, ascending.
         lasts: first number to last number of each run; the run touched longest ago comes first.
         transitions: judged so far.
+        stale: those of them that were refused as too old.
         newest: the highest number judged; -1: none.
     """
 
-    __slots__ = ("firsts", "lasts", "newest", "transitions")
+    __slots__ = ("firsts", "lasts", "newest", "stale", "transitions")
 
     def __init__(self) -> None:
         self.firsts: list[int] = []
         self.lasts: OrderedDict[int, int] = OrderedDict()
         self.transitions = 0
+        self.stale = 0
         self.newest = -1
 
     def add(self, number: int) -> bool:
@@ -125,23 +127,24 @@ class Identities:
             self._evict(next(iter(self._sessions)))
         return not new
 
-    def count(self, identity: Identity, transitions: int) -> None:
-        """Note that a chunk was judged: what pacing goes by."""
+    def count(self, identity: Identity, transitions: int, *, stale: bool = False) -> None:
+        """Note that a chunk was judged, and whether it was too old: what clients pace themselves by."""
         session = self._session((identity.actor, identity.session))
         session.transitions += transitions
+        session.stale += transitions if stale else 0
         session.newest = max(session.newest, identity.sequence)
 
-    def positions(self, most: int = 500) -> list[tuple[str, int, int]]:
-        """(session, newest sequence, transitions judged) of the sessions heard of last, at most ``most``."""
+    def positions(self, most: int = 500) -> tuple[Position, ...]:
+        """How far each session was judged, of the sessions heard of last, at most ``most``."""
         recent = list(islice(reversed(self._sessions.items()), most))
-        return [(key[1], max(0, s.newest), s.transitions) for key, s in reversed(recent)]
+        return tuple(Position(key[1], max(0, s.newest), s.transitions, s.stale) for key, s in reversed(recent))
 
     def state(self) -> dict[str, Any]:
         """All that is remembered, in the order of forgetting, for a checkpoint; made of lists, str and int."""
         sessions: list[list[Any]] = []
         for (actor, name), session in self._sessions.items():
             runs = [number for run in session.lasts.items() for number in run]
-            sessions.append([actor, name, session.transitions, session.newest, runs])
+            sessions.append([actor, name, session.transitions, session.stale, session.newest, runs])
         return {"evicted": self.evicted, "forgotten": self.forgotten, "sessions": sessions}
 
     def load_state(self, state: Mapping[str, Any]) -> None:
@@ -195,9 +198,9 @@ class Identities:
 
 
 def _read_session(item: Any) -> tuple[_Key, _Session]:
-    actor, name, transitions, newest, runs = item
+    actor, name, transitions, stale, newest, runs = item
     session = _Session()
-    session.transitions, session.newest = int(transitions), int(newest)
+    session.transitions, session.stale, session.newest = int(transitions), int(stale), int(newest)
     for first, last in zip(runs[::2], runs[1::2], strict=True):
         session.lasts[int(first)] = int(last)
     session.firsts = sorted(session.lasts)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 from pipeline.broker import Record
 from pipeline.experience import Version
-from pipeline.wire import COMMANDS, Command, Journal, JournalCommand, JournalCounters, JournalStep
+from pipeline.wire import COMMANDS, EVENTS, Command, Journal, JournalCommand, JournalCounters, JournalEvent, JournalStep
 
 MOST_STEPS = 4_000
 """Beyond it a version is cut early, so that its record stays within what readers take."""
@@ -26,6 +26,7 @@ class JournalWriter:
         self._free_running = free_running
         self._steps: list[JournalStep] = []
         self._commands: list[JournalCommand] = []
+        self._events: list[JournalEvent] = []
         self._positions: dict[int, int] = {}
         self._last = (0, 0)
         self._origin = ("", "")
@@ -79,6 +80,12 @@ class JournalWriter:
         self._commands.append(JournalCommand(command.id, command.kind, command.argument_json))
         self.applied(COMMANDS, next_offset)
 
+    def event(self, event: JournalEvent) -> None:
+        """A decision that depends on time was applied."""
+        self._events.append(event)
+        # It lies on no topic, so there is no position to remember.
+        self._steps.append(JournalStep(EVENTS, 0))
+
     def updated(self) -> None:
         """A train step was made."""
         if not self._free_running:
@@ -102,6 +109,7 @@ class JournalWriter:
             free_running=self._free_running,
             steps=tuple(self._steps),
             commands=tuple(self._commands),
+            events=tuple(self._events),
             positions=self._positions,
             counters=counters,
             samples=self._samples,
@@ -114,6 +122,7 @@ class JournalWriter:
         """A version was made of what is written down: begin anew."""
         self._steps = []
         self._commands = []
+        self._events = []
         self._positions = {}
         self._origin = ("", "")
         self._broken = ""
@@ -123,10 +132,11 @@ class JournalWriter:
         """Go on with a journal that :meth:`journal` gave."""
         self._steps = list(journal.steps)
         self._commands = list(journal.commands)
+        self._events = list(journal.events)
         self._positions = dict(journal.positions)
         self._origin = (journal.origin, journal.origin_sha256)
         self._broken = journal.broken
         self._samples = journal.samples
         for step in self._steps:
-            if step.source != COMMANDS:
+            if step.source >= 0:
                 self._last = (step.source, step.next_offset)

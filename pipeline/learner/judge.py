@@ -1,13 +1,17 @@
-"""Whether a record counts: de-duplication, the version window, validity, in that order.
+"""Whether a record counts: de-duplication, the version window, membership, validity, in that order.
 
-The verdict follows from the records judged before and from the version in force alone, so whoever
-reads the log again in the journal's order comes to the same one.
+The verdict follows from the records judged before, from the journal's events and from the version in force alone, so
+whoever reads the log again in the journal's order comes to the same one.
 """
 
+from pipeline.config import PipelineConfig
+from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Version
 from pipeline.learner.accounting import FUTURE, STALE, Accounting
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.identities import Identities
+from pipeline.learner.roster import Roster
+from pipeline.wire import JournalEvent
 
 ACCEPTED = "accepted"
 DUPLICATE = "duplicate"
@@ -18,15 +22,17 @@ class Judge:
 
     Args:
         window: chunks of this many newest versions are accepted.
+        roster: in synchronous training, who takes part; None: everybody.
     """
 
-    def __init__(self, window: int) -> None:
+    def __init__(self, window: int, roster: Roster | None = None) -> None:
         self.window = window
+        self.roster = roster
         self.accounting = Accounting()
         self.identities = Identities()
 
     def judge(self, arrival: Arrival, version: Version) -> str:
-        """The verdict: `ACCEPTED`, `DUPLICATE`, `STALE`, `FUTURE`, or a `RejectReason`'s value.
+        """The verdict: `ACCEPTED`, `DUPLICATE`, `STALE`, `FUTURE`, one of the roster's, or a `RejectReason`'s value.
 
         Args:
             arrival: the next record of its partition.
@@ -41,15 +47,20 @@ class Judge:
         if self.identities.seen(headers.identity):
             accounting.duplicates += 1
             return DUPLICATE
-        # Judged, whatever comes of it: an actor that paces itself must not wait for a refused chunk.
-        self.identities.count(headers.identity, headers.count)
         lag = version.number - headers.version.number
-        if lag < 0 or headers.version.epoch > version.epoch:
+        future = lag < 0 or headers.version.epoch > version.epoch
+        # Judged, whatever comes of it: an actor that paces itself must not wait for a refused chunk.
+        self.identities.count(headers.identity, headers.count, stale=lag >= self.window and not future)
+        if future:
             accounting.reject(FUTURE, headers.count)
             return FUTURE
         if lag >= self.window:
             accounting.reject_stale(headers.actor, lag, headers.count)
             return STALE
+        refusal = self.roster.refusal(headers) if self.roster is not None else ""
+        if refusal:
+            accounting.reject(refusal, headers.count)
+            return refusal
         if arrival.error is not None:
             # After the version: an old chunk may not have been decoded at all.
             return self._refused(arrival)
@@ -57,7 +68,24 @@ class Judge:
         if chunk is None:
             raise AssertionError("a chunk inside the version window was not decoded")
         accounting.accept(chunk, lag)
+        if self.roster is not None:
+            self.roster.accepted(headers, chunk)
         return ACCEPTED
+
+    def note_event(self, event: JournalEvent) -> None:
+        """Apply an event of the journal.
+
+        Raises:
+            InvalidRecordError: it is none of this run's, or malformed. Nothing was changed then.
+        """
+        if self.roster is None:
+            raise InvalidRecordError(RejectReason.MALFORMED, f"this run's journal has no event {event.kind[:32]!r}")
+        self.roster.apply(event)
+
+    def cut(self, number: int) -> None:
+        """A version of this number is in force now."""
+        if self.roster is not None:
+            self.roster.cut(number)
 
     def _refused(self, arrival: Arrival) -> str:
         if arrival.error is None:
@@ -65,3 +93,11 @@ class Judge:
         reason = arrival.error.reason.value
         self.accounting.reject(reason, arrival.headers.count if arrival.headers is not None else 0)
         return reason
+
+
+def new_judge(config: PipelineConfig) -> Judge:
+    """The judge of a run of these settings, at its beginning."""
+    algorithm = config.algorithm
+    synchronous = algorithm.name == "ppo"
+    roster = Roster(algorithm.sync.min_clients, algorithm.ppo.max_rollout) if synchronous else None
+    return Judge(config.learner.version_window, roster)

@@ -78,6 +78,10 @@ class Links:
         }
         return LogReader(self.connection.broker, [self.topics.samples, self.topics.commands], start=start)
 
+    def windows(self) -> LogReader:
+        """What the run's telemetry finds, from now on."""
+        return LogReader(self.connection.broker, self.topics.telemetry, "latest", open_timeout=self.timeout_s)
+
     def ordered(self, positions: Positions) -> OrderedReader:
         """Samples, to be read in a prescribed order."""
         start = {source: offset for source, offset in positions.items() if source != COMMANDS}

@@ -2,9 +2,14 @@
 
 import time
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+
+ACTOR_VERDICTS = ("accepted", "stale", "refused")
+"""What an actor's transitions are told apart by: more reasons would be more figures for each actor."""
+
+_LAGS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64)
 
 
 class LearnerMetrics:
@@ -17,11 +22,29 @@ class LearnerMetrics:
 
     def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.enabled = port > 0
-        registry = CollectorRegistry()
+        registry = self.registry = CollectorRegistry()
         self.accepted = Counter("pipeline_accepted_transitions", "Transitions inserted.", registry=registry)
         self.rejected = Counter("pipeline_rejected_records", "Records refused.", ["reason"], registry=registry)
         self.duplicates = Counter("pipeline_duplicate_records", "Records seen before.", registry=registry)
         self.expired = Counter("pipeline_expired_offsets", "Offsets the log did not show.", registry=registry)
+        self.policy_lag = Histogram(
+            "pipeline_policy_lag_versions",
+            "Versions between the one that acted and the one in force, of accepted chunks.",
+            registry=registry,
+            buckets=_LAGS,
+        )
+        self.actor_transitions = Counter(
+            "pipeline_actor_transitions",
+            "Transitions judged of the actors heard of last: accepted, stale, or refused for another reason.",
+            ["actor", "verdict"],
+            registry=registry,
+        )
+        self.actor_stale_share = Gauge(
+            "pipeline_actor_stale_share",
+            "Share of transitions that were too old, lately, of the actors heard of last.",
+            ["actor"],
+            registry=registry,
+        )
         self.updates = Counter("pipeline_updates", "Train steps.", registry=registry)
         self.version = Gauge("pipeline_version", "Newest version number.", registry=registry)
         self.buffer = Gauge("pipeline_buffer_transitions", "Transitions in the replay buffer.", registry=registry)
@@ -37,6 +60,14 @@ class LearnerMetrics:
         self.turn_time = Gauge("pipeline_turn_time_seconds", "Unix time of the loop's last turn.", registry=registry)
         if self.enabled:
             start_http_server(port, addr=host, registry=registry)
+
+    def forget_actor(self, actor: str) -> None:
+        """Drop the figures of an actor: of those that are remembered there is a bound."""
+        with suppress(KeyError):
+            self.actor_stale_share.remove(actor)
+        for verdict in ACTOR_VERDICTS:
+            with suppress(KeyError):
+                self.actor_transitions.remove(actor, verdict)
 
     @contextmanager
     def timing(self, gauge: Gauge) -> Generator[None]:

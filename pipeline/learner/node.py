@@ -21,20 +21,33 @@ from prometheus_client import Gauge
 from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.connect import with_actors
-from pipeline.errors import ConfigError, PipelineError
+from pipeline.errors import ConfigError, LearnerError, PipelineError
 from pipeline.experience import Version, new_session
 from pipeline.files import remove_leftovers
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
+from pipeline.learner.commands import SET
 from pipeline.learner.dead_letters import DeadLetters
 from pipeline.learner.decisive import changed_settings
+from pipeline.learner.figures import Progress, Returns, Tracking
 from pipeline.learner.fold import Fold
 from pipeline.learner.ingest import Ingest
 from pipeline.learner.links import Links, open_links
+from pipeline.learner.parameters import difference
 from pipeline.learner.recovery import Recovered, recover, start_from
 from pipeline.learner.run_folder import RunFolder, new_run_name
+from pipeline.learner.staleness import Staleness
+from pipeline.learner.trackers import open_trackers, require_trackers
 from pipeline.weights import BackgroundPublisher, clean_up, unpack
-from pipeline.wire import COMMANDS, Heartbeat, ModelVersionRecord, Position, RunManifest, fingerprint
+from pipeline.wire import (
+    COMMANDS,
+    Command,
+    Heartbeat,
+    Member,
+    ModelVersionRecord,
+    RunManifest,
+    fingerprint,
+)
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +90,9 @@ class TrainingNode(Fold):
         self._gaps_said = False
         self._skipped_said = False
         self._commands_end = 0
+        self._failure = ""
+        self._staleness = Staleness(self.metrics, config.learner.stale_warning)
+        self._tracking: Tracking | None = None
 
     # -- what users call ----------------------------------------------------------------------------------------------
 
@@ -87,6 +103,7 @@ class TrainingNode(Fold):
 
         Raises:
             FencedError: another learner took the run over.
+            LearnerError: synchronous training has too few clients to go on.
             RecoveryError: see ``learner.require_exact``.
             BrokerError, StoreError: a service is missing or refuses; see the message.
         """
@@ -99,6 +116,8 @@ class TrainingNode(Fold):
             # Whoever ordered the end waits for its outcome.
             self._heartbeat_due = 0.0
             self._beat()
+        if self._failure:
+            raise LearnerError(self._failure)
 
     def shutdown(self, _: Any = None) -> None:
         """End :meth:`run` after the record in hand. The run stays open: a learner may go on with it."""
@@ -160,7 +179,8 @@ class TrainingNode(Fold):
         """Hand the present weights over as the next version.
 
         Waits while the version before waits for the store. While the store or the broker fails, the version is not
-        made, False is returned, and training goes on under the version in force, whose samples stay acceptable.
+        made, False is returned, and training goes on under the version in force, whose samples stay acceptable; in
+        synchronous training it waits for them as well.
 
         Raises:
             FencedError, WeightsExistError: another learner took the run over.
@@ -181,14 +201,16 @@ class TrainingNode(Fold):
                 updates=self.updates,
                 created_ms=int(time.time() * 1000),
                 journal=self.next_journal().encode(),
+                exploration=self.exploration(),
             )
             while not publisher.submit(record, tensors, timeout=0.1):
-                self._beat()
-                if publisher.failing or self._stopping:
+                self._look_around()
+                if self._stopping or (publisher.failing and self._puts_off()):
                     self._say_skipped(version)
                     return False
             self._skipped_said = False
             self.cut(version, tensors)
+            self._track()
         self._checkpoint_if_due()
         return True
 
@@ -200,6 +222,10 @@ class TrainingNode(Fold):
         """A version's announcement; None where this run never announced it."""
         record = _open(self._links).lineage.find(version.number)
         return record if record is not None and record.version == version else None
+
+    def is_announced(self, number: int) -> bool:
+        """Whether a version of this number was announced."""
+        return _open(self._links).lineage.find(number) is not None
 
     def _was_announced(self, version: Version) -> bool | None:
         record = _open(self._links).lineage.find(version.number)
@@ -230,6 +256,11 @@ class TrainingNode(Fold):
         self._train_while_due()
         if self._stopping:
             return  # with steps still due, which whoever goes on makes before the next record
+        if self.cut_due():
+            self.publish()
+        if self._decide():
+            self._look_around()
+            return  # steps that are due by that come before the next record
         arrival = ingest.take(0.0 if self.free_running and self.train_due() else 0.05)
         if isinstance(arrival, Record):
             self._command(arrival)
@@ -238,7 +269,7 @@ class TrainingNode(Fold):
         elif self.free_running and self.train_due():
             self._train_once()
         if self.journal.full:
-            self.publish()
+            self._relieve_journal()
         self._look_around()
 
     def _train_while_due(self) -> None:
@@ -263,14 +294,54 @@ class TrainingNode(Fold):
 
     def _ended(self) -> bool:
         """Whether the loop is to end; at the limit of transitions, the last version is published first."""
-        limit = self.config.learner.max_transitions
-        if not self._stopping and limit and self.accounting.accepted_transitions >= limit:
-            if not self.journal.empty and not self.publish():
+        if not self._stopping and self._limit_reached():
+            if self._worth_a_version() and not self.publish():
                 return self._stopping
             log.info("%d transitions are accepted: the run ends.", self.accounting.accepted_transitions)
             self._announce_run("stopped")
             self._stopping = True
         return self._stopping
+
+    def _fail(self, why: str) -> None:
+        """End the run with an error, after all that a good end does; those who still listen are told."""
+        log.error("%s The run ends.", why)
+        self._failure = why
+        self._stopping = True
+        self._heartbeat_due = 0.0
+        self._beat()
+        self._announce_run("stopped")
+
+    # -- inside: what synchronous training does otherwise -------------------------------------------------------------
+
+    def _attend(self, stack: ExitStack, links: Links) -> None:
+        """Open what the decisions need, to be closed with the stack."""
+
+    def _decide(self) -> bool:
+        """Make one decision that depends on time; whether there was any, so that steps may be due by it."""
+        return False
+
+    def _members(self) -> tuple[Member, ...]:
+        """What heartbeats tell of who takes part."""
+        return ()
+
+    def _relieve_journal(self) -> None:
+        """The journal is full: cut a version early."""
+        self.publish()
+
+    def _puts_off(self) -> bool:
+        """Whether training goes on where a version cannot be published."""
+        return True
+
+    def _limit_reached(self) -> bool:
+        """Whether the run has the transitions that it was to have."""
+        limit = self.config.learner.max_transitions
+        return bool(limit) and self.accounting.accepted_transitions >= limit
+
+    def _worth_a_version(self) -> bool:
+        """Whether something was applied that a version at the run's end should tell of."""
+        return not self.journal.empty
+
+    # -- inside: beside the fold --------------------------------------------------------------------------------------
 
     def _look_around(self) -> None:
         """Say how far the learner has come, and see whether it still leads the run."""
@@ -323,6 +394,8 @@ class TrainingNode(Fold):
     def _note_trouble(self, arrival: Arrival, verdict: str) -> None:
         """Say what was refused, and write its dead letter; say what was gone."""
         record, headers, error = arrival.record, arrival.headers, arrival.error
+        if headers is not None:
+            self._staleness.note(headers.actor, headers.count, self.version.number - headers.version.number, verdict)
         if error is not None and verdict == error.reason.value:
             actor = headers.actor if headers is not None else ""
             _open(self._dead_letters).write(record, actor, error)
@@ -339,6 +412,26 @@ class TrainingNode(Fold):
             )
             self._gaps_said = True
 
+    def _track(self) -> None:
+        """Hand the figures of the version that was just made to the trackers."""
+        if self._tracking is None:
+            return
+        figures = {
+            **self.figures,
+            "acting/exploration": self.exploration(),
+            "samples/worst_stale_share": self._staleness.worst(),
+            "version": float(self.version.number),
+        }
+        self._tracking.cut(self.accounting, self.updates, figures)
+
+    def _open_tracking(self, links: Links) -> Tracking | None:
+        names, newest = self.config.learner.trackers, links.lineage.newest
+        if not names:
+            return None
+        step = 0 if newest is None else newest.transitions + 1
+        trackers = open_trackers(names, self.folder.path, self.run_name, to_dict(self.config), step)
+        return Tracking(trackers, Progress(self.accounting, self.updates), Returns(links.windows(), self.run_name))
+
     def _say_skipped(self, version: Version) -> None:
         log.log(
             logging.DEBUG if self._skipped_said else logging.WARNING,
@@ -353,7 +446,7 @@ class TrainingNode(Fold):
         if now < self._heartbeat_due:
             return
         self._heartbeat_due = now + self.config.learner.heartbeat_s
-        positions = tuple(Position(*position) for position in self.identities.positions())
+        positions = self.identities.positions()
         beat = Heartbeat(
             run=self.run_name,
             node="learner",
@@ -366,6 +459,7 @@ class TrainingNode(Fold):
             transitions=self.accounting.accepted_transitions,
             rejected=self.accounting.rejected_transitions,
             positions=positions,
+            members=self._members(),
             outcomes=self.commands.outcomes(),
         )
         self._heartbeats += 1
@@ -404,6 +498,7 @@ class TrainingNode(Fold):
     def _opened(self) -> Generator[Ingest]:
         """Claim the run, come back to where it is, and read on; closed in reverse."""
         config = self.config = with_actors(self.config)
+        require_trackers(config.learner.trackers)
         with ExitStack() as stack:
             links = self._links = stack.enter_context(open_links(config, self.run_name))
             self._dead_letters = DeadLetters(
@@ -415,6 +510,9 @@ class TrainingNode(Fold):
             self._come_back(links)
             self._announce_run("running")
             self.folder.save_config(config)
+            self._tracking = self._open_tracking(links)
+            if self._tracking is not None:
+                stack.callback(self._tracking.close)
             self._checkpoints = CheckpointWriter(
                 self.folder.checkpoints,
                 config.learner.keep_checkpoints,
@@ -425,8 +523,9 @@ class TrainingNode(Fold):
             self._publisher = BackgroundPublisher(links.publisher, on_published=self._published)
             stack.callback(self._publisher.close, timeout=_CLOSE_S)
             self.commands.resume(self)
-            self.observe = self._note_trouble
+            self.observe, self.breathe = self._note_trouble, self._look_around
             stack.callback(self.commands.close)
+            self._attend(stack, links)
             ingest = Ingest(
                 links.reader(self.positions),
                 self.topics.samples,
@@ -447,9 +546,12 @@ class TrainingNode(Fold):
             if self._beginning is not None:
                 # The run may have to be computed from its beginning, which the loaded state is not.
                 self.load_origin(*self._beginning)
-            before = links.lineage.claims.get(links.lineage.versions[-1].epoch)
-            changed = changed_settings(before.config_json if before is not None else "", self.config)
-            self._go_on(recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors), changed)
+            recovered = recover(self, links.lineage, self.folder, links.ordered, self._fetch_tensors)
+            # The learner that this state is of: not always that of the newest version, where a checkpoint is newer.
+            before = links.lineage.claims.get(self.version.epoch)
+            live, changed = changed_settings(before.config_json if before is not None else "", self.config)
+            self._go_on(recovered, changed)
+            self._set_launched(live, links.epoch)
         self.enter(links.epoch)
 
     def _begin(self, links: Links) -> None:
@@ -475,6 +577,19 @@ class TrainingNode(Fold):
             # The journal does not lead over the next version: recovery needs a checkpoint behind it.
             self.journal.begin(self.positions, origin=origin, broken=broken)
             self._checkpoint_next = True
+
+    def _set_launched(self, changes: Mapping[str, Any], epoch: int) -> None:
+        """Take over what was changed by hand of the settings that can change: as a command, so that it is journalled.
+
+        What was set live before stays, unless it is among the changes.
+        """
+        if changes:
+            command = Command(f"launch-{epoch}-{self._session}", SET, json.dumps(dict(changes)), issuer="learner")
+            self.journal.command(command, self.positions.get(COMMANDS, 0))
+            self.commands.apply(command, self)
+        kept = difference(self.config.algorithm, self.settings)
+        if kept:
+            log.info("Run %s goes on with what was set live: %s.", self.run_name, kept)
 
     def _fetch_tensors(self, record: ModelVersionRecord) -> dict[str, NDArray[Any]]:
         return unpack(self.fetch(record))

@@ -17,11 +17,12 @@ from typing import Any
 from numpy.typing import NDArray
 
 from pipeline.broker import OrderedReader
-from pipeline.errors import CheckpointError, RecoveryError
+from pipeline.errors import CheckpointError, ConfigError, RecoveryError
 from pipeline.experience import Version
 from pipeline.files import replace_folder
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
+from pipeline.learner.decisive import launched_with
 from pipeline.learner.fold import Fold
 from pipeline.learner.following import Computed, follow, judge_on, read_journal
 from pipeline.learner.run_folder import RunFolder
@@ -176,10 +177,14 @@ def _newest_good(fold: Fold, lineage: Lineage, folder: RunFolder) -> Saved | Non
 def _begin_anew(fold: Fold, lineage: Lineage, folder: RunFolder) -> str:
     first = lineage.versions[0]
     try:
+        claim = lineage.claims.get(first.epoch)
+        settings = launched_with(claim.config_json) if claim is not None else None
+        if settings is not None:
+            fold.launched_with(settings)
         if first.number != 0:
             raise RecoveryError(f"the versions topic begins with version {first.version}")
         begin(fold, first, folder)
-    except RecoveryError as error:
+    except (RecoveryError, ConfigError) as error:
         return f"there is no checkpoint, and the run cannot be computed from its beginning: {error}"
     return ""
 
@@ -251,8 +256,8 @@ def _settle(
     if not _judge_on(fold, lineage, open_samples):
         fold.positions = lineage.positions(newest.number)
         fold.judge.accounting = Accounting.from_counters(read_journal(newest).counters, newest.transitions)
-    fold.load_weights(fetch(newest))
     fold.updates = newest.updates
+    fold.load_weights(fetch(newest))
     fold.cut(newest.version, fold.weights())
     fold.journal.begin(fold.positions, broken=found.trouble)
 

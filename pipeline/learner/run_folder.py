@@ -5,6 +5,7 @@ checkpoints/                         the learner's own, made at every n-th versi
 origin/<sha256>/                     the checkpoint that the run was started from, if it was from one
 best_model/                          the weights that scored best, and best.json
 manual_save/<epoch>-<number>-<id>/   what `pipeline quicksave` made, never removed
+tensorboard/                         the learner's figures, a file for each start
 results.csv                          a line per episode, by the telemetry
 telemetry.png, summary.json          the figure; the closing figures of a demo
 """

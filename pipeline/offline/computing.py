@@ -178,7 +178,7 @@ class Verifier:
                 return fold, ""
             why = f"checkpoint {saved.path.name} cannot be used: {trouble}"
         if earliest < 0:
-            fold, trouble = self._at_beginning(epoch)
+            fold, trouble = self._at_beginning()
             if fold is not None:
                 return fold, ""
             why = f"{why}, and {trouble}"
@@ -188,9 +188,10 @@ class Verifier:
                 return fold, why
         return None, why
 
-    def _at_beginning(self, epoch: int) -> tuple[Fold | None, str]:
+    def _at_beginning(self) -> tuple[Fold | None, str]:
         first = self.lineage.versions[0]
-        fold = self.new_fold(epoch)
+        # Settings that were changed since, by hand or live, are in the journals.
+        fold = self.new_fold(first.epoch)
         try:
             begin(fold, first, self.folder)
         except RecoveryError as error:

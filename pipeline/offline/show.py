@@ -217,11 +217,13 @@ def _journal(data: bytes | None) -> tuple[dict[str, Any] | None, str]:
     except InvalidRecordError as error:
         return {"refused": str(error)}, f"journal refused: {error}"
     commands = f" and {_count(len(journal.commands), 'command')}" if journal.commands else ""
+    events = f" and {_count(len(journal.events), 'event')}" if journal.events else ""
     broken = f", broken: {journal.broken}" if journal.broken else ""
     origin = f", from {journal.origin}" if journal.origin else ""
     fields = dataclasses.asdict(journal)
     fields["parent"] = None if journal.parent is None else str(journal.parent)
-    return fields, f"journal of {_count(len(journal.steps), 'step')}{commands} in {len(data):,} bytes{origin}{broken}"
+    steps = _count(len(journal.steps), "step")
+    return fields, f"journal of {steps}{commands}{events} in {len(data):,} bytes{origin}{broken}"
 
 
 def _command(command: Command) -> Shown:
@@ -231,10 +233,12 @@ def _command(command: Command) -> Shown:
 
 def _heartbeat(beat: Heartbeat) -> Shown:
     version = Version(beat.version_epoch, beat.version_number)
+    stale = sum(position.stale for position in beat.positions)
+    stale_said = f" ({stale:,} of the sessions named as stale)" if stale else ""
     outcomes = "".join(f"; command {o.id}: {'done' if o.done else 'not done'}, {o.detail}" for o in beat.outcomes)
     line = (
         f"{beat.role} {beat.node}/{beat.session[:8]}#{beat.sequence}: version {version}, "
-        f"{beat.transitions:,} transitions, {beat.dropped:,} dropped, {beat.rejected:,} rejected{outcomes}"
+        f"{beat.transitions:,} transitions, {beat.dropped:,} dropped, {beat.rejected:,} rejected{stale_said}{outcomes}"
     )
     return Shown(line, dataclasses.asdict(beat), beat.version_number)
 

@@ -9,7 +9,8 @@ from pipeline.errors import CheckpointError, InvalidRecordError, ReplayError
 from pipeline.experience import Version
 from pipeline.learner.accounting import Accounting
 from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
-from pipeline.learner.judge import Judge
+from pipeline.learner.judge import Judge, new_judge
+from pipeline.learner.recovery import usable
 from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import Extent
 from pipeline.offline.recorded import RecordedRun
@@ -53,7 +54,7 @@ def find_start(run: RecordedRun, lineage: Lineage, extents: dict[int, Extent], f
     begin = beginning_of(lineage, oldest)
     lost = lost_before(begin, extents)
     if not lost:
-        return Start(Judge(run.config.learner.version_window), samples_only(begin), oldest.number)
+        return Start(new_judge(run.config), samples_only(begin), oldest.number)
     checkpoints = RunFolder(run.asked.saves, run.name).checkpoints
     starts = [start for start in _starts(run, lineage, checkpoints) if not lost_before(start.positions, extents)]
     gone = f"The log no longer holds the first {lost:,} records of run {run.name}"
@@ -79,19 +80,19 @@ def _starts(run: RecordedRun, lineage: Lineage, checkpoints: Path) -> list[Start
     for saved in reversed(saved_checkpoints(checkpoints)):
         try:
             state = load_checkpoint(saved.path).state
-            announced = lineage.find(saved.version.number)
-            on_lineage = announced is not None and announced.sha256 == state["sha256"]
             # Between two versions the journal does not tell which steps of the next one it has behind it.
-            if on_lineage and not Journal.decode(bytes.fromhex(state["journal"])).steps:
-                starts.append(_start(state, saved.version, saved.path, run.config.learner.version_window))
+            in_midst = bool(Journal.decode(bytes.fromhex(state["journal"])).steps)
+            if not in_midst and usable(saved, lineage, str(state["sha256"]), in_midst=False):
+                starts.append(_start(state, saved.version, saved.path, new_judge(run.config)))
         except (CheckpointError, InvalidRecordError, KeyError, TypeError, ValueError) as error:
             log.warning("The checkpoint %s is passed over: %s", saved.path, error)
     return starts
 
 
-def _start(state: Any, version: Version, folder: Path, window: int) -> Start:
-    judge = Judge(window)
+def _start(state: Any, version: Version, folder: Path, judge: Judge) -> Start:
     judge.accounting = Accounting.from_json(state["accounting"])
     judge.identities.load_state(state["identities"])
+    if judge.roster is not None:
+        judge.roster.load_state(state["roster"])
     positions = {int(source): offset for source, offset in state["positions"].items()}
     return Start(judge, samples_only(positions), version.number + 1, folder)

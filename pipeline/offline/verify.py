@@ -4,8 +4,9 @@ import dataclasses
 
 from pipeline.broker import OrderedReader
 from pipeline.config import PipelineConfig
+from pipeline.environment import check_module
 from pipeline.errors import ReplayError, StoreError
-from pipeline.learner.dqn import DQNTrainingNode
+from pipeline.learner import new_node
 from pipeline.learner.fold import Fold
 from pipeline.learner.following import Computed, read_journal
 from pipeline.learner.links import this_platform
@@ -45,9 +46,10 @@ def verify(config: PipelineConfig) -> int:
 def fold_of(run: RecordedRun, lineage: Lineage, epoch: int) -> Fold:
     """The run's fold in its initial state, with the settings of an epoch's learner and nothing of its surroundings."""
     config = run.config_of(lineage, epoch)
+    check_module(config.environment, run.asked.environment)
     learner = dataclasses.replace(config.learner, metrics_port=0, ledger="", load="")
     surroundings = {"saves": run.asked.saves, "secret": run.asked.secret}
-    return DQNTrainingNode(dataclasses.replace(config, run=run.name, learner=learner, **surroundings))
+    return new_node(dataclasses.replace(config, run=run.name, learner=learner, **surroundings))
 
 
 def ordered(run: RecordedRun, positions: Positions) -> OrderedReader:

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from pipeline.broker import Record
+from pipeline.errors import InvalidRecordError, ReplayError
 from pipeline.experience import Version
 from pipeline.learner.arrival import Arrival, Examiner
 from pipeline.learner.judge import Judge
 from pipeline.offline.difference import counters_that_differ
 from pipeline.offline.spans import journal_of
 from pipeline.weights import Lineage
-from pipeline.wire import COMMANDS, JournalCounters, ModelVersionRecord
+from pipeline.wire import COMMANDS, EVENTS, JournalCounters, JournalEvent, ModelVersionRecord
 
 
 class OrderedSamples(Protocol):
@@ -99,7 +100,7 @@ class Walk:
         """Every record that was applied, in order.
 
         Raises:
-            ReplayError: a version has no readable journal.
+            ReplayError: a version has no readable journal, or one with an event that cannot be.
             BrokerError: the samples cannot be read.
         """
         for made in self._versions:
@@ -115,14 +116,25 @@ class Walk:
             for partition, offset in journal.positions.items():
                 if partition != COMMANDS:
                     self._samples.seek(partition, offset)
+        events = iter(journal.events)
         for step in journal.steps:
             if step.source == COMMANDS:
+                continue
+            if step.source == EVENTS:
+                self._note_event(made, next(events))
                 continue
             for record, skipped in self._samples.take(step.source, step.next_offset):
                 arrival = self._examiner.examine(record, skipped)
                 yield Judged(made, arrival, self.judge.judge(arrival, in_force))
             self._gone += self._samples.missing
+        self.judge.cut(made.number)
         self._compare(made, journal.counters)
+
+    def _note_event(self, made: ModelVersionRecord, event: JournalEvent) -> None:
+        try:
+            self.judge.note_event(event)
+        except InvalidRecordError as error:
+            raise ReplayError(f"The journal of version {made.version} cannot be followed: {error}") from error
 
     def _compare(self, made: ModelVersionRecord, then: JournalCounters) -> None:
         now = self.judge.accounting.counters()

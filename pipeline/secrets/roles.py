@@ -35,7 +35,8 @@ RIGHTS: Mapping[str, Rights] = {
         read=("runs", "versions", "progress"), write=("samples", "episodes", "heartbeats"), objects=("get",)
     ),
     "learner": Rights(
-        read=("runs", "samples", "episodes", "versions", "commands", "heartbeats", "progress"),
+        # Its own progress, read back, is how it knows that the broker carries any; its trackers show the telemetry.
+        read=("runs", "samples", "episodes", "versions", "commands", "heartbeats", "progress", "telemetry"),
         write=("runs", "versions", "progress", "dead-letters"),
         leads=True,
         objects=("get", "put"),

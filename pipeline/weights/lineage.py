@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pipeline.broker import BrokerSettings, LogReader, Topics
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Version
-from pipeline.wire import Journal, ModelVersionRecord
+from pipeline.wire import EVENTS, Journal, ModelVersionRecord
 
 logger = logging.getLogger("pipeline.weights")
 
@@ -172,6 +172,8 @@ def _advanced(at: dict[int, int], journal: Journal | None) -> dict[int, int]:
     if journal.positions:
         at = dict(journal.positions)
     for step in journal.steps:
+        if step.source == EVENTS:
+            continue  # they lie on no topic
         # A step that only carries train steps may name an older position.
         at[step.source] = max(step.next_offset, at.get(step.source, 0))
     return at

@@ -2,7 +2,7 @@
 
 from pipeline.wire.chunks import DEFAULT_LIMITS, Limits, decode_chunk, encode_chunk
 from pipeline.wire.codec import MAX_BYTES, decode, encode
-from pipeline.wire.headers import RecordHeaders
+from pipeline.wire.headers import RecordHeaders, is_identity
 from pipeline.wire.journal import (
     COMMANDS,
     EVENTS,
@@ -62,6 +62,7 @@ __all__ = [
     "encode_chunk",
     "encode_episode",
     "fingerprint",
+    "is_identity",
     "key_mark",
     "registry",
 ]

@@ -98,6 +98,16 @@ class RecordHeaders:
         )
 
 
+def is_identity(actor: object, session: object) -> bool:
+    """Whether these can be an actor and its session, as record headers carry them."""
+    return (
+        isinstance(actor, str)
+        and isinstance(session, str)
+        and _ACTOR.fullmatch(actor) is not None
+        and _SESSION.fullmatch(session) is not None
+    )
+
+
 def _match(values: dict[str, str], name: str, pattern: re.Pattern[str]) -> str:
     value = values.get(name)
     if value is None:

@@ -9,7 +9,7 @@ import torch
 from gymnasium import spaces
 
 from pipeline.algorithms import DQN, Agent, DQNSettings, NetworkSettings
-from pipeline.errors import CheckpointError, LearnerError, SpaceError
+from pipeline.errors import CheckpointError, ConfigError, LearnerError, SpaceError
 from pipeline.experience import Layout
 
 LAYOUT = Layout(spaces.Discrete(3), spaces.Discrete(2, start=1))
@@ -330,3 +330,18 @@ def test_continuous_actions_are_refused() -> None:
     box = spaces.Box(-1, 1, (2,), np.float32)
     with pytest.raises(SpaceError, match="Discrete"):
         DQN(Layout(box, box), settings(), seed=0)
+
+
+def test_settings_that_keep_the_network_may_change_and_the_learning_rate_may_be_told() -> None:
+    batch = chain(np.random.default_rng(0))
+    changed, told = DQN(LAYOUT, settings(learning_rate=0.5), seed=0), DQN(LAYOUT, settings(), seed=0)
+    changed.configure(settings(learning_rate=0.003))
+    changed.update(batch)
+    told.update(batch, learning_rate=0.003)
+    assert all(np.array_equal(array, told.weights()[name]) for name, array in changed.weights().items())
+    before = told.weights()
+    told.update(batch, learning_rate=0.0)
+    assert all(np.array_equal(array, before[name]) for name, array in told.weights().items())
+    for other in (settings(network=NetworkSettings((8,))), settings(prioritised=True)):
+        with pytest.raises(ConfigError, match="dqn"):
+            told.configure(other)

@@ -192,7 +192,7 @@ def test_each_noisy_layer_has_its_own_part_of_the_noise() -> None:
     assert plain.noise_size == 0
 
 
-@pytest.mark.parametrize("encoder", ["nature", "impala"])
+@pytest.mark.parametrize("encoder", ["nature", "impala", "minatar"])
 @pytest.mark.parametrize("shape", [(40, 44, 3), (3, 40, 44)])
 def test_images_are_read_in_either_order_of_axes(encoder: str, shape: tuple[int, ...]) -> None:
     space = spaces.Box(0, 255, shape, np.uint8)
@@ -219,6 +219,15 @@ def test_small_images_need_the_impala_network() -> None:
     assert network(torch.rand(2, 10, 10, 4) > 0.5).shape == (2, 3)
     with pytest.raises(SpaceError, match="at least 36"):
         build_network(layout_of(space), NetworkSettings((8,), "nature"), seed=0)
+
+
+def test_the_minatar_network_is_that_of_the_paper() -> None:
+    space = spaces.Box(0, 1, (10, 10, 4), np.bool_)
+    network = build_network(layout_of(space), NetworkSettings((128,), "minatar"), seed=0)
+    assert network.images["0"].width == 8 * 8 * 16
+    assert sum(p.numel() for p in network.parameters()) == 4 * 9 * 16 + 16 + 1024 * 128 + 128 + 128 * 3 + 3
+    with pytest.raises(SpaceError, match="at least 3"):
+        build_network(layout_of(spaces.Box(0, 1, (2, 10, 2), np.bool_)), NetworkSettings((8,), "minatar"), seed=0)
 
 
 def test_each_image_of_a_dict_has_a_network_of_its_own() -> None:

@@ -1,5 +1,6 @@
-"""`pipeline quicksave` and `pipeline cleanup`, as a user types them."""
+"""`pipeline quicksave`, `pipeline set` and `pipeline cleanup`, as a user types them."""
 
+import json
 import uuid
 from pathlib import Path
 
@@ -79,6 +80,38 @@ def test_quicksave_without_a_learner_says_so(run: Run, capsys: pytest.CaptureFix
     captured = capsys.readouterr()
     assert captured.out == ""
     assert "no learner of run run was heard of" in captured.err
+
+
+def test_set_sends_what_was_named_and_prints_the_answer(run: Run, capsys: pytest.CaptureFixture[str]):
+    """Values as the settings' types have them; the other words are configuration."""
+    learner = Learner(run.settings, run.topics)
+    learner.start()
+    try:
+        words = ["run=run", "algorithm.lr=1e-4", "algorithm.exploration.end=0", "algorithm.batch_size=64"]
+        assert main(["set", *run.words, *words, "command.timeout_s=20", "environment=acrobot"]) == 0
+        assert capsys.readouterr().out == "as the test says\n"
+    finally:
+        learner.end()
+    [command] = learner.commands
+    assert (command.kind, command.issuer) == ("set", "pipeline set")
+    changes = {"algorithm.lr": 1e-4, "algorithm.exploration.end": 0.0, "algorithm.batch_size": 64}
+    assert json.loads(command.argument_json) == changes
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Which setting?"),
+        (["learner.seed=3"], "Which setting?"),
+        (["algorithm.lrr=1"], "Did you mean 'algorithm.lr'"),
+        (["algorithm.lr=fast"], "algorithm.lr"),
+        (["algorithm.exploration={end: 0.1}"], "group of settings"),
+        (["algorithm.exploration.end=2"], "from 0 to 1"),
+    ],
+)
+def test_set_refuses_nonsense_before_it_asks_anybody(words: list[str], says: str, capsys: pytest.CaptureFixture[str]):
+    assert main(["set", "kafka.bootstrap_servers=127.0.0.1:1", "services=external", *words]) == 1
+    assert says in capsys.readouterr().err
 
 
 def test_cleanup_removes_what_nothing_needs(run: Run, capsys: pytest.CaptureFixture[str]):

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from pipeline.algorithms import DQN, Agent, DQNSettings, NetworkSettings
+from pipeline.algorithms import DQN, Agent, DQNSettings, NetworkSettings, PolicyAgent, PolicySettings
 from pipeline.buffers import UniformBuffer
-from pipeline.client.acting import _ActingLoop
+from pipeline.client.acting import choose_by_policy, choose_by_value
 from pipeline.client.builder import ChunkBuilder
+from pipeline.client.stepping import Stepping
 from pipeline.client.transition import Transition
 from pipeline.config import EnvironmentConfig
 from pipeline.environment import action_masks, make_vector, read_layout
@@ -29,8 +30,11 @@ class Connector:
 
     def __init__(self, environment: EnvironmentConfig, layout: Layout) -> None:
         self.run_config = SimpleNamespace(environment=environment)
-        self.agent = Agent(layout, NETWORK, seed=0)
+        self.layout = layout
+        on_policy = "log_prob" in layout.by_name
+        self.agent = PolicyAgent(layout, PolicySettings((8,)), seed=0) if on_policy else Agent(layout, NETWORK, seed=0)
         self.epsilon = 0.9
+        self.seed = 0
         self.pushed: list[Transition] = []
         self.episodes = 0
 
@@ -53,11 +57,11 @@ def test_masks_go_from_the_environment_into_the_batch():
     connector = Connector(TAXI, layout)
     environment = make_vector(TAXI, 3)
     allowed = environment.envs[0].unwrapped.action_mask  # type: ignore[attr-defined]
-    loop = _ActingLoop(connector, environment, seed=0)  # type: ignore[arg-type]
+    loop = Stepping(connector, environment, 0, choose_by_value(connector))  # type: ignore[arg-type]
     builder = ChunkBuilder(layout, 1000, 1_000_000)
     builder.reserve(3)
     for _ in range(30):
-        loop.step()
+        assert loop.step() == 3
         sample = connector.pushed[-1]
         assert sample.extras is not None
         for at in range(3):
@@ -76,6 +80,25 @@ def test_masks_go_from_the_environment_into_the_batch():
     DQN(layout, DQNSettings(network=NETWORK), seed=0).update(batch)
 
 
+def test_a_policy_s_steps_say_what_was_allowed_where_they_acted():
+    """And how likely the action was under that mask."""
+    layout = read_layout(TAXI, on_policy=True)
+    connector = Connector(TAXI, layout)
+    environment = make_vector(TAXI, 2)
+    allowed = environment.envs[0].unwrapped.action_mask  # type: ignore[attr-defined]
+    loop = Stepping(connector, environment, 0, choose_by_policy(connector))  # type: ignore[arg-type]
+    for _ in range(20):
+        loop.step()
+        sample = connector.pushed[-1]
+        assert sample.extras is not None and sample.extras.keys() == {"log_prob", "acted_mask"}
+        assert sample.extras["log_prob"].dtype == np.float32 and (sample.extras["log_prob"] <= 0).all()
+        for at in range(2):
+            mask = allowed(sample.observation[at]) == 1
+            assert sample.extras["acted_mask"][at].tolist() == mask.tolist()
+            assert mask[sample.action[at]]
+    assert connector.episodes >= 4
+
+
 def test_a_mask_belongs_to_the_run_s_layout():
     assert read_layout(EnvironmentConfig()).extras == ()
     (column,) = read_layout(TAXI).extras
@@ -89,7 +112,7 @@ def test_a_mask_belongs_to_the_run_s_layout():
 def test_an_environment_without_masks_is_refused_where_they_are_needed():
     config = EnvironmentConfig(action_masks=True)
     with pytest.raises(ConfigError, match="holds no 'action_mask'"):
-        _ActingLoop(Connector(config, read_layout(config)), make_vector(config, 2), seed=0)  # type: ignore[arg-type]
+        Stepping(Connector(config, read_layout(config)), make_vector(config, 2), 0, lambda *_: None)  # type: ignore
 
 
 def test_what_info_does_not_tell_is_allowed():

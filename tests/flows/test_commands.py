@@ -4,6 +4,7 @@ import signal
 from pathlib import Path
 
 import pytest
+from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from pipeline.broker.commands import order, send_command
 from pipeline.learner.best_model import kept_best
@@ -11,7 +12,7 @@ from pipeline.learner.checkpoint import load_checkpoint
 from pipeline.learner.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.weights import read_lineage, sha256
-from tests.flows.processes import Watcher, overrides, role
+from tests.flows.processes import Watcher, last_state, overrides, role
 from tests.waiting import wait_until
 
 SMALL = ["algorithm.learning_starts=200", "algorithm.updates_per_version=50", "environment.envs=4"]
@@ -43,6 +44,9 @@ def test_quicksave_best_model_and_stop(local_services: Services, tmp_path: Path)
             assert saved.parent == folder.manual_save.resolve()
             assert load_checkpoint(saved).state["note"] == "n"
             wait_until(lambda: kept_best(folder.best_model) is not None, "the best model", 60.0)
+            changes = {"algorithm.lr": 1e-4, "algorithm.updates_per_version": 40}
+            told = order(watcher.settings, watcher.topics, "set", changes, id="slower", timeout=90.0).detail
+            assert "algorithm.lr from 0.002 to 0.0001" in told
             learner.send_signal(signal.SIGKILL)
             learner.wait()
         log = tmp_path / "again.log"
@@ -50,6 +54,9 @@ def test_quicksave_best_model_and_stop(local_services: Services, tmp_path: Path)
             # The same id: the next learner finds it done.
             again = order(watcher.settings, watcher.topics, "quicksave", id="once", timeout=90.0)
             assert Path(again.detail) == saved
+            # A setting stays as it was set, though the learner was killed at once.
+            again = order(watcher.settings, watcher.topics, "set", {"algorithm.lr": 1.0}, id="slower", timeout=90.0)
+            assert again.detail == told
             assert list(folder.manual_save.iterdir()) == [folder.manual_save / saved.name]
             watcher.wait(lambda: watcher.learner is not None and watcher.learner.version_epoch == 2, "epoch 2")
             send_command(watcher.settings, watcher.topics, "stop")
@@ -62,6 +69,12 @@ def test_quicksave_best_model_and_stop(local_services: Services, tmp_path: Path)
             assert learner.poll() is None, (tmp_path / "third.log").read_text()
         assert telemetry.poll() is None, (tmp_path / "telemetry.log").read_text()
 
+    assert last_state(tmp_path / "saves", run)["parameters"]["lr"] == 1e-4
+    # Three learners wrote figures, and no version has them twice.
+    events = EventAccumulator(str(folder.path / "tensorboard"))
+    events.Reload()
+    numbers = [event.value for event in events.Scalars("version")]
+    assert numbers == list(range(len(numbers))) and len(numbers) > 6
     best = kept_best(folder.best_model)
     assert best is not None
     lineage = read_lineage(watcher.settings, watcher.topics, 30.0)

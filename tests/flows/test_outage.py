@@ -110,7 +110,7 @@ def test_uplink_killed(run: PipelineConfig, own_local_services: Services):
     for _ in range(3):
         number, slowest = count_up(connector, 0.7, number)
         restarts = connector.uplink_restarts
-        connector._process.kill()
+        connector._uplink.process.kill()
         number, slowest = count_up(connector, 0.7, number)
         assert slowest < 0.05
         wait_until(lambda before=restarts: connector.uplink_restarts > before, "the uplink is replaced")

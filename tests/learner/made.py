@@ -12,7 +12,7 @@ from pipeline.broker import Record
 from pipeline.config import load_config
 from pipeline.errors import InvalidRecordError
 from pipeline.experience import Chunk, Ending, Segments, Version
-from pipeline.learner import DQNTrainingNode
+from pipeline.learner import DQNTrainingNode, TrainingNode
 from pipeline.weights import Lineage, pack, sha256
 from pipeline.wire import ModelVersionRecord, RecordHeaders, encode_chunk, fingerprint
 
@@ -99,25 +99,30 @@ def node_in(folder: Path, *overrides: str) -> DQNTrainingNode:
         ]
     )
     node = DQNTrainingNode(config)
+    equip(node)
+    return node
+
+
+def equip(node: TrainingNode) -> None:
+    """Let a new node publish into a list, as the learner of epoch 1."""
     node._publisher = Published()  # type: ignore[assignment]
     node._dead_letters = Letters()  # type: ignore[assignment]
     node.observe = node._note_trouble
     node._heartbeat_due = node._watch_due = float("inf")
     lead(node, 1)
-    return node
 
 
-def lead(node: DQNTrainingNode, epoch: int) -> None:
+def lead(node: TrainingNode, epoch: int) -> None:
     """Let the node be the run's learner in this epoch."""
     node._links = SimpleNamespace(epoch=epoch)  # type: ignore[assignment]
     node.enter(epoch)
 
 
-def published(node: DQNTrainingNode) -> list[ModelVersionRecord]:
+def published(node: TrainingNode) -> list[ModelVersionRecord]:
     return node._publisher.versions  # type: ignore[union-attr, return-value]
 
 
-def lineage_of(*nodes: DQNTrainingNode) -> Lineage:
+def lineage_of(*nodes: TrainingNode) -> Lineage:
     lineage = Lineage(RUN)
     for node in nodes:
         for record in published(node):

@@ -44,6 +44,10 @@ class Node:
     def shutdown(self) -> None:
         self.stopped = True
 
+    def set_parameters(self, changes: Mapping[str, Any]) -> str:
+        self._called("set")
+        return f"set {dict(changes)}"
+
     def announced(self, version: Version) -> ModelVersionRecord | None:
         if version.number > 7:
             return None
@@ -126,8 +130,8 @@ def test_ids_and_outcomes_survive_a_checkpoint(commands: Commands, node: Node):
 def test_what_the_journal_tells_of_is_not_done_again(commands: Commands, node: Node):
     """The folder is there: whoever waits across the restart is told, once the learner is live."""
     Commands().apply(quicksave(), node)
-    commands.remember(JournalCommand("q", "quicksave"))
-    commands.remember(JournalCommand("s", "stop"))
+    commands.remember(JournalCommand("q", "quicksave"), node)
+    commands.remember(JournalCommand("s", "stop"), node)
     assert commands.outcomes() == ()
     commands.resume(node)
     assert node.calls == ["checkpoint"] and not node.stopped
@@ -269,7 +273,7 @@ def test_a_learner_that_dies_before_it_was_saved_does_it_after_its_restart(comma
     commands.apply(best(3, 10.0), node)
     from_checkpoint, from_journal = Commands(), Commands()
     from_checkpoint.load_state(json.loads(json.dumps(commands.state())))
-    from_journal.remember(JournalCommand("best-3", "save_best", best(3, 10.0).argument_json))
+    from_journal.remember(JournalCommand("best-3", "save_best", best(3, 10.0).argument_json), node)
     for number, restarted in enumerate((from_checkpoint, from_journal)):
         successor = Node(node.folder.path / f"{number}")
         restarted.resume(successor)
@@ -284,7 +288,7 @@ def test_what_was_saved_is_not_saved_again(commands: Commands, node: Node):
     assert settle(commands, "best-3").done
     calls = list(node.calls)
     successor = Commands()
-    successor.remember(JournalCommand("best-3", "save_best", best(3, 10.0).argument_json))
+    successor.remember(JournalCommand("best-3", "save_best", best(3, 10.0).argument_json), node)
     successor.resume(node)
     assert settle(successor, "best-3").done
     assert node.calls == calls

@@ -22,18 +22,22 @@ from pipeline.wire import Command
 from tests.learner import made
 from tests.learner.made import Log, chunk_of, feed, lead, lineage_of, published, record_of
 
-_algorithm = ""
+ALGORITHMS = {
+    "dqn": ["algorithm=dqn"],
+    "rainbow": ["algorithm=rainbow", "algorithm.normalise_observations=true", "algorithm.reward_clip=0.5"],
+}
+_algorithm: list[str] = []
 
 
-@pytest.fixture(params=["dqn", "rainbow"], scope="module", autouse=True)
+@pytest.fixture(params=ALGORITHMS, scope="module", autouse=True)
 def _each_algorithm(request: pytest.FixtureRequest) -> None:
     """Every test here holds for each of them."""
     global _algorithm
-    _algorithm = request.param
+    _algorithm = ALGORITHMS[request.param]
 
 
 def node_in(folder: Path, *overrides: str) -> DQNTrainingNode:
-    return made.node_in(folder, f"algorithm={_algorithm}", *overrides)
+    return made.node_in(folder, *_algorithm, *overrides)
 
 
 def interleaved(node, order: list[int]) -> list[Record]:

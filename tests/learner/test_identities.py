@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pipeline.errors import CheckpointError
 from pipeline.experience import Identity
 from pipeline.learner.identities import Identities
+from pipeline.wire import Position
 
 FAR = 10**15
 
@@ -142,8 +143,8 @@ def test_memory_is_bounded(
         kept = state["sessions"]
         assert len(kept) == len(identities) <= sessions
         assert max(sum(item[0] == str(actor) for item in kept) for actor in range(6)) <= of_actor
-        assert all(len(item[4]) <= 2 * window for item in kept)
-        assert identities.runs == sum(len(item[4]) // 2 for item in kept) <= max(runs, window)
+        assert all(len(item[5]) <= 2 * window for item in kept)
+        assert identities.runs == sum(len(item[5]) // 2 for item in kept) <= max(runs, window)
 
 
 @given(
@@ -179,11 +180,11 @@ def test_after_a_round_trip_all_goes_on_alike(
     "state",
     [
         {},
-        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0]]},
-        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, [1]]]},
-        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, [5, 4]]]},
-        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, [1, 5, 4, 8]]]},
-        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, [1, 5, 6, 8]]]},
+        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, 0]]},
+        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, 0, [1]]]},
+        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, 0, [5, 4]]]},
+        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, 0, [1, 5, 4, 8]]]},
+        {"evicted": 0, "forgotten": 0, "sessions": [["a", "b", 0, 0, 0, [1, 5, 6, 8]]]},
     ],
 )
 def test_a_damaged_state_is_refused(state: dict[str, object]) -> None:
@@ -201,6 +202,10 @@ def test_positions_tell_what_was_judged() -> None:
         identity = chunk(number)
         identities.seen(identity)
         identities.count(identity, 10)
-    identities.count(chunk(5, 1), 4)
-    assert identities.positions() == [(session(0), 2, 30), (session(1), 5, 4)]
-    assert identities.positions(most=1) == [(session(1), 5, 4)]
+    identities.seen(chunk(5, 1))
+    identities.count(chunk(5, 1), 4, stale=True)
+    assert identities.positions() == (Position(session(0), 2, 30), Position(session(1), 5, 4, stale=4))
+    restored = Identities()
+    restored.load_state(json.loads(json.dumps(identities.state())))
+    assert restored.positions() == identities.positions()
+    assert identities.positions(most=1) == (Position(session(1), 5, 4, stale=4),)

@@ -14,7 +14,7 @@ from typing import Any
 
 from pipeline.broker import Producer
 from pipeline.cli import main
-from pipeline.learner import DQNTrainingNode
+from pipeline.learner import DQNTrainingNode, PPOTrainingNode
 from pipeline.learner.ledger import LearnerLedger
 from pipeline.weights import ObjectStore
 
@@ -34,8 +34,8 @@ def _always(*arguments: Any, **named: Any) -> bool:
 
 
 POINTS: dict[str, tuple[list[tuple[Any, str]], Callable[..., bool]]] = {
-    "insert": ([(DQNTrainingNode, "insert")], _always),
-    "train": ([(DQNTrainingNode, "train_step")], _always),
+    "insert": ([(DQNTrainingNode, "insert"), (PPOTrainingNode, "insert")], _always),
+    "train": ([(DQNTrainingNode, "train_step"), (PPOTrainingNode, "train_step")], _always),
     "fsync": ([(os, "fsync")], _of_checkpoint),
     "rename": ([(os, "rename"), (os, "replace")], lambda old, new: _of_checkpoint(old)),
     "put": ([(ObjectStore, "put_once")], _always),

@@ -1,0 +1,1 @@
+"""Clients for environments of your own; see README.md beside this file."""
