@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -36,6 +37,7 @@ NESTED = Layout(
     spaces.Tuple([spaces.Discrete(3, start=-1), spaces.Box(-1, 1, (2,))]),
     (Column("log_probability", np.dtype(np.float16), ()), Column("mask", np.dtype(np.bool_), (2,))),
 )
+_EXAMINER = Examiner(FLAT, RUN, LIMITS)
 _MOST_HEADERS = 12
 
 
@@ -84,7 +86,7 @@ def _headers(data: bytes) -> None:
 def _record(data: bytes) -> None:
     """As the learner's ingest and judge see it: nothing is raised at all."""
     headers, value = unpack(data)
-    arrival = Examiner(FLAT, RUN, LIMITS).examine(Record("lab.one.samples", 0, 0, 1, None, value, headers))
+    arrival = _EXAMINER.examine(Record("lab.one.samples", 0, 0, 1, None, value, headers))
     judge = Judge(3)
     judge.judge(arrival, Version(1, 2))
     if not judge.accounting.holds():
@@ -156,6 +158,7 @@ def input_for(target: str, data: bytes) -> bytes:
     return bytes([_NAMES.index(target)]) + data
 
 
+@cache
 def _prefixes(name: str) -> list[bytes]:
     """Of the newest release and of the one before it."""
     schema = SCHEMAS.get(name, name)
