@@ -30,7 +30,15 @@ from pipeline.client.counters import (
 from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Mailbox
 from pipeline.connect import Connection
-from pipeline.errors import BrokerError, DeliveryError, InvalidRecordError, PipelineError, QueueFullError
+from pipeline.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    DeliveryError,
+    InvalidRecordError,
+    PipelineError,
+    QueueFullError,
+    UnknownTopicError,
+)
 from pipeline.experience import Version
 from pipeline.logs import configure_logging
 from pipeline.weights import Follower, ObjectStore, unpack
@@ -39,6 +47,9 @@ from pipeline.wire import Heartbeat, Member, RecordHeaders, RunManifest, Signer,
 log = logging.getLogger(__name__)
 
 Pipe: TypeAlias = "_Connection[Any, Any]"
+_Item: TypeAlias = tuple[int, str, bytes, list[tuple[str, bytes]]]
+_REFUSED_PAUSE_S = 2.0
+_REFUSALS_SAID = 8
 
 
 @dataclass(frozen=True)
@@ -111,7 +122,8 @@ class _Uplink:
         self._beats = 0
         self._loop = _Loop(settings.loop_timeout_s)
         self._ledger = ActorLedger(settings.ledger) if settings.ledger else None
-        self._again: list[tuple[int, str, bytes, list[tuple[str, bytes]]]] = []
+        self._again: list[tuple[float, _Item]] = []
+        self._refusals: set[str] = set()
         # Deliveries never time out, unless the user says so: what waits is sent, in order, whenever the broker is back.
         timeout = settings.connection.broker.producer.get("message.timeout.ms", 0)
         self._producer = Producer(
@@ -139,9 +151,7 @@ class _Uplink:
                 return
             self._producer.poll(0)
             self._report()
-            again, self._again = self._again, []
-            for item in again:
-                self._send(*item)
+            self._send_again(time.monotonic())
 
     def leave(self) -> None:
         """The connector is gone: where this client took part, say that it does no longer, behind all that it sent."""
@@ -173,9 +183,14 @@ class _Uplink:
                 self._acknowledged.append(index)
             elif isinstance(delivery.error, DeliveryError):
                 # Timed out: the log may hold it or not. Its identity lets the learner count it once.
-                self._again.append((index, topic, value, headers))
+                self._again.append((0.0, (index, topic, value, headers)))
+            elif isinstance(delivery.error, BrokerAuthenticationError | UnknownTopicError):
+                # A right may be given, a topic made; until then the record waits, as it does without a broker.
+                self._again.append((time.monotonic() + _REFUSED_PAUSE_S, (index, topic, value, headers)))
+                self._say_refusal(delivery.error)
             else:
-                self._tell("link", False, f"A record was not delivered: {delivery.error}")
+                # Such as one that the broker's topic does not take: it never will.
+                self._tell("refused", index, str(delivery.error))
 
         while True:
             try:
@@ -189,6 +204,19 @@ class _Uplink:
                 # Such as a record above the broker's bound: trying again would stop all that follow.
                 self._tell("refused", index, str(error))
                 return
+
+    def _send_again(self, now: float) -> None:
+        """Send what was not delivered and is due."""
+        due = [item for when, item in self._again if when <= now]
+        self._again = [(when, item) for when, item in self._again if when > now]
+        for item in due:
+            self._send(*item)
+
+    def _say_refusal(self, error: PipelineError) -> None:
+        """Once for each sentence: it comes back with every try."""
+        if str(error) not in self._refusals and len(self._refusals) < _REFUSALS_SAID:
+            self._refusals.add(str(error))
+            self._tell("link", False, f"{error}.")
 
     def _report(self) -> None:
         if self._acknowledged:
@@ -213,6 +241,8 @@ class _Uplink:
             try:
                 task()
                 return
+            except (BrokerAuthenticationError, UnknownTopicError) as error:
+                self._say_refusal(error)
             except PipelineError as error:
                 log.debug("%s: %s", task.__name__, error)
             self._stopping.wait(pause)

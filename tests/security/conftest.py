@@ -36,7 +36,7 @@ class Secured:
             f"secret={self.file(user)}",
             f"namespace={NAMESPACE}",
             f"run={run}",
-            f"secrets.folder={self.folder.path}",
+            "kafka.timeout_s=180",
         ]
         where = f"services.folder={self.services.folder}"
         known = "services.kind=external" if self.is_client(user) else where

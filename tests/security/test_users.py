@@ -19,7 +19,7 @@ from pipeline.weights import ObjectStore
 from tests.security.conftest import NAMESPACE, RUN, Secured
 from tests.waiting import wait_until
 
-TIMEOUT = 60.0
+TIMEOUT = 120.0
 
 
 def sends(producer: Producer, topic: str) -> Callable[[], None]:
@@ -92,7 +92,7 @@ def test_revoke_counts_for_open_connections_and_for_nobody_else(secured: Secured
                 return True
             return False
 
-        wait_until(refused, "an open connection is refused", 10.0)
+        wait_until(refused, "an open connection is refused", TIMEOUT)
         with pytest.raises(BrokerAuthenticationError):
             Producer(connection.broker).connect(TIMEOUT)
         with pytest.raises(StoreAccessError):
