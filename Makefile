@@ -38,11 +38,13 @@ demo: $(STAMP)
 
 test: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local --optional
-	$(BIN)/python -m pytest $(ARGS)
+# Two files at a time: much of the time is spent on waiting for services.
+	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
 
 soak: $(STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local
-	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/flows/test_ppo_trouble.py tests/broker/test_transactions.py \
+	OUTAGE_S=30 SOAK=1 $(BIN)/python -m pytest -rP --show-capture=stdout tests/flows/test_outage.py tests/flows/test_ppo.py \
+		tests/flows/test_ppo_trouble.py tests/broker/test_transactions.py \
 		tests/weights/test_kills.py tests/recovery $(ARGS)
 
 # Where atheris cannot be installed, hypothesis does what it can.

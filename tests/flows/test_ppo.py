@@ -15,6 +15,7 @@ from pipeline.experience import Chunk
 from pipeline.services import Services
 from pipeline.wire import RecordHeaders, decode_chunk
 from tests.flows.processes import Watcher, config_of, last_state, overrides, role
+from tests.recovery.runs import SOAK
 
 SMALL = [
     "algorithm=ppo",
@@ -79,12 +80,13 @@ def test_two_clients_train_in_step(kind: str, request: pytest.FixtureRequest, tm
         assert learner.wait(150) == 0, logs["l"].read_text()
         for client, log in ((a, logs["a"]), (b, logs["b"])):
             assert client.wait(60) == 0, log.read_text()
-            assert "is over" in log.read_text()
+            assert "ends after" in log.read_text()  # whether sync() or the loop noticed the end first
     accounting = last_state(saves, run)["accounting"]
     assert accounting["accepted_transitions"] >= 600 and not accounting["rejected"]
     assert check_rollouts(services, run, saves) >= 2 * 4
 
 
+@pytest.mark.skipif(not SOAK, reason="runs under `make soak`; test_ppo_trouble.py has the same on fewer steps")
 @pytest.mark.timeout(400)
 def test_clients_that_go_are_not_waited_for(local_services: Services, tmp_path: Path):
     """One is paused and comes back, one ends in order, one is killed, one comes late; training goes on throughout.

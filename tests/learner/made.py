@@ -13,6 +13,8 @@ from pipeline.config import load_config
 from pipeline.errors import InvalidRecordError
 from pipeline.experience import Chunk, Ending, Segments, Version
 from pipeline.learner import DQNTrainingNode, TrainingNode
+from pipeline.learner.following import Computed, follow
+from pipeline.learner.recovery import begin
 from pipeline.weights import Lineage, pack, sha256
 from pipeline.wire import ModelVersionRecord, RecordHeaders, encode_chunk, fingerprint
 
@@ -171,3 +173,16 @@ def feed(node: DQNTrainingNode, records: list[Record]) -> None:
     for record in records:
         node.apply(node.examiner().examine(record))
         node._train_while_due()
+
+
+def follow_all(fold: TrainingNode, lineage: Lineage, log: Log) -> list[bool]:
+    """Follow a run from its beginning in a new fold; of each version, whether it came out as it was announced."""
+    seen: list[bool] = []
+
+    def note(computed: Computed) -> bool:
+        seen.append(computed.identical)
+        return True
+
+    begin(fold, lineage.versions[0], fold.folder)
+    follow(fold, lineage.versions, log.at(fold.positions), note)
+    return seen

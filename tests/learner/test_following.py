@@ -14,13 +14,11 @@ from pipeline.experience import Version
 from pipeline.learner import DQNTrainingNode
 from pipeline.learner.arrival import Arrival
 from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, follow, read_journal
+from pipeline.learner.following import follow, read_journal
 from pipeline.learner.recovery import begin, recover
-from pipeline.weights import Lineage
 from pipeline.wire import Command
 from tests.learner import made
-from tests.learner.made import Log, chunk_of, feed, lead, lineage_of, published, record_of
+from tests.learner.made import Log, chunk_of, feed, follow_all, lead, lineage_of, published, record_of
 
 ALGORITHMS = {
     "dqn": ["algorithm=dqn"],
@@ -69,18 +67,6 @@ def live(folder: Path, order: list[int], *overrides: str):
     return node, log_of(records)
 
 
-def verdicts(fold: Fold, lineage: Lineage, log: Log) -> list[bool]:
-    seen: list[bool] = []
-
-    def note(computed: Computed) -> bool:
-        seen.append(computed.identical)
-        return True
-
-    begin(fold, lineage.versions[0], fold.folder)  # type: ignore[attr-defined]
-    follow(fold, lineage.versions, log.at(fold.positions), note)
-    return seen
-
-
 @settings(max_examples=10, deadline=None)
 @given(order=st.lists(st.integers(0, 3), min_size=20, max_size=60))
 def test_every_version_comes_out_again(tmp_path_factory, order: list[int]):
@@ -88,7 +74,7 @@ def test_every_version_comes_out_again(tmp_path_factory, order: list[int]):
     node, log = live(folder, order)
     lineage = lineage_of(node)
     other = node_in(folder)
-    assert verdicts(other, lineage, log) == [True] * len(lineage)
+    assert follow_all(other, lineage, log) == [True] * len(lineage)
     assert other.accounting.counters() == read_journal(lineage.versions[-1]).counters
     assert len(lineage) >= 3
 
@@ -111,7 +97,7 @@ def test_an_altered_sample_shows_in_the_first_version_that_it_made(tmp_path: Pat
     value = bytearray(record.value)
     value[place] ^= 1
     log.partitions[0][altered] = Record(*record.place, altered, 0, record.key, bytes(value), record.headers)
-    seen = verdicts(node_in(tmp_path), lineage, log)
+    seen = follow_all(node_in(tmp_path), lineage, log)
     first = seen.index(False)
     boundary = next(v.number for v in lineage.versions if lineage.positions(v.number)[0] > altered)
     assert all(seen[:first])
@@ -139,7 +125,7 @@ def test_free_running_training_is_written_down(tmp_path: Path):
     journals = [read_journal(version) for version in lineage.versions]
     assert all(journal.free_running for journal in journals)
     assert sum(step.updates for journal in journals for step in journal.steps) == lineage.updates
-    assert verdicts(node_in(tmp_path, free), lineage, log_of(records)) == [True] * len(lineage)
+    assert follow_all(node_in(tmp_path, free), lineage, log_of(records)) == [True] * len(lineage)
 
 
 def test_a_version_put_off_while_the_store_is_away_is_computed_again(tmp_path: Path):
@@ -158,7 +144,7 @@ def test_a_version_put_off_while_the_store_is_away_is_computed_again(tmp_path: P
     feed(node, records[32:])
     lineage = lineage_of(node)
     assert [v.number for v in lineage.versions] == list(range(len(lineage)))
-    assert verdicts(node_in(tmp_path), lineage, log_of(records)) == [True] * len(lineage)
+    assert follow_all(node_in(tmp_path), lineage, log_of(records)) == [True] * len(lineage)
 
 
 def test_commands_stand_in_the_journal(tmp_path: Path):
@@ -173,7 +159,7 @@ def test_commands_stand_in_the_journal(tmp_path: Path):
     feed(node, records[8:])
     lineage = lineage_of(node)
     other = node_in(tmp_path)
-    assert verdicts(other, lineage, log_of(records)) == [True] * len(lineage)
+    assert follow_all(other, lineage, log_of(records)) == [True] * len(lineage)
     assert other.positions[-1] == 1
     assert "c1" in other.commands.state()["ids"]
 
@@ -328,7 +314,7 @@ def test_a_learner_told_to_stop_while_updates_are_due_leaves_them_to_the_next(tm
     expected = [(v.number, v.sha256) for v in published(undisturbed)]
     whole = lineage_of(node, successor)
     assert [(v.number, v.sha256) for v in whole.versions] == expected
-    assert verdicts(node_in(tmp_path / "stopped"), whole, log) == [True] * len(whole)
+    assert follow_all(node_in(tmp_path / "stopped"), whole, log) == [True] * len(whole)
 
 
 def test_what_retention_took_is_said_and_not_fatal_unless_asked(tmp_path: Path):

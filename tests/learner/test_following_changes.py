@@ -13,11 +13,11 @@ from pipeline.broker import Record
 from pipeline.config import to_dict
 from pipeline.learner import DQNTrainingNode
 from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.following import Computed, follow, read_journal
-from pipeline.learner.recovery import begin, recover
+from pipeline.learner.following import read_journal
+from pipeline.learner.recovery import recover
 from pipeline.weights import Lineage
 from pipeline.wire import COMMANDS, Command, ModelVersionRecord
-from tests.learner.made import Log, feed, lead, node_in, published, record_of
+from tests.learner.made import Log, feed, follow_all, lead, node_in, published, record_of
 
 CHANGES: list[dict[str, Any]] = [
     {"lr": 1e-4},
@@ -88,18 +88,6 @@ def claim_of(node: DQNTrainingNode, epoch: int) -> ModelVersionRecord:
     return ModelVersionRecord(node.run_name, epoch, 0, "", 0, "", kind="claim", config_json=config)
 
 
-def followed(fold: DQNTrainingNode, lineage: Lineage, log: Log) -> list[bool]:
-    seen: list[bool] = []
-
-    def note(computed: Computed) -> bool:
-        seen.append(computed.identical)
-        return True
-
-    begin(fold, lineage.versions[0], fold.folder)
-    follow(fold, lineage.versions, log.at(fold.positions), note)
-    return seen
-
-
 @pytest.mark.parametrize("algorithm", ["dqn", "rainbow"])
 @settings(max_examples=5, deadline=None)
 @given(steps=st.lists(st.one_of(st.just(-1), st.integers(0, len(CHANGES) - 1)), min_size=16, max_size=28))
@@ -114,7 +102,7 @@ def test_any_interleaving_of_changes_and_samples_is_followed_to_the_bit(
     # Whatever was left of the run is published too.
     run.node.publish()
     other = node_in(folder, f"algorithm={algorithm}")
-    assert followed(other, run.lineage(), run.log) == [True] * len(run.lineage())
+    assert follow_all(other, run.lineage(), run.log) == [True] * len(run.lineage())
     assert other.settings == run.node.settings
     assert other.exploration() == run.node.exploration()
     assert other.commands.state()["ids"] == run.node.commands.state()["ids"]
@@ -181,7 +169,7 @@ def test_what_was_changed_by_hand_before_a_restart_is_journalled(tmp_path: Path)
     assert not third.journal.journal(None, third.accounting.counters()).commands
     lineage = run.lineage(second, third)
     assert not any(read_journal(version).broken for version in lineage.versions)
-    assert followed(node_in(tmp_path), lineage, run.log) == [True] * len(lineage)
+    assert follow_all(node_in(tmp_path), lineage, run.log) == [True] * len(lineage)
 
 
 def test_recovery_from_the_beginning_begins_as_the_run_was_launched(tmp_path: Path):

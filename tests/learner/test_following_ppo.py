@@ -12,13 +12,13 @@ from pipeline.errors import RecoveryError
 from pipeline.experience import Version
 from pipeline.learner import PPOTrainingNode
 from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.following import Computed, follow, read_journal
+from pipeline.learner.following import follow, read_journal
 from pipeline.learner.recovery import begin, recover
 from pipeline.offline.walk import Walk
 from pipeline.weights import Lineage
 from pipeline.wire import EVENTS, JournalEvent, JournalStep
 from tests.learner import made
-from tests.learner.made import Log, lead, lineage_of, published
+from tests.learner.made import Log, follow_all, lead, lineage_of, published
 from tests.learner.made_ppo import Recorder, Tape, chunk_of, feed, node_in, record_of, session_of, settle
 
 NORMALISED = "algorithm.normalise_observations=true"
@@ -53,18 +53,6 @@ def rounds(count: int) -> list[tuple[str, str]]:
     return [("chunk", actor) for _ in range(count) for actor in "abacbc"]
 
 
-def same(fold: PPOTrainingNode, lineage: Lineage, log: Log) -> list[bool]:
-    seen: list[bool] = []
-
-    def note(computed: Computed) -> bool:
-        seen.append(computed.identical)
-        return True
-
-    begin(fold, lineage.versions[0], fold.folder)
-    follow(fold, lineage.versions, log.at(fold.positions), note)
-    return seen
-
-
 @settings(max_examples=5, deadline=None)
 @given(script=st.lists(_steps, min_size=30, max_size=60))
 def test_every_version_comes_out_again(tmp_path_factory, script: list[tuple[str, str]]):
@@ -74,7 +62,7 @@ def test_every_version_comes_out_again(tmp_path_factory, script: list[tuple[str,
     node.publish()  # so that the last events are announced as well
     lineage = lineage_of(node)
     other = node_in(folder, NORMALISED)
-    assert same(other, lineage, tape.log) == [True] * len(lineage)
+    assert follow_all(other, lineage, tape.log) == [True] * len(lineage)
     assert other.accounting == node.accounting
     assert other.roster.state() == node.roster.state()
     # Judging alone, without any network, comes to the same sums.
@@ -130,7 +118,7 @@ def test_a_killed_learner_comes_back_to_the_undisturbed_run(tmp_path: Path, mids
     assert [(v.number, v.sha256) for v in whole.versions] == [(v.number, v.sha256) for v in published(undisturbed)]
     assert restarted.accounting == undisturbed.accounting
     other = node_in(tmp_path / "killed", NORMALISED)
-    assert same(other, whole, tape.log) == [True] * len(whole)
+    assert follow_all(other, whole, tape.log) == [True] * len(whole)
 
 
 def test_without_a_checkpoint_it_begins_at_the_beginning(tmp_path: Path):
@@ -246,5 +234,5 @@ def test_a_full_journal_takes_what_has_arrived(tmp_path: Path):
     assert (published(node)[-1].number, published(node)[-1].updates) == (4, 2)
     assert sum(each.events != () for each in map(read_journal, published(node))) == 2
     lineage = lineage_of(node)
-    assert same(node_in(tmp_path), lineage, tape.log) == [True] * len(lineage)
+    assert follow_all(node_in(tmp_path), lineage, tape.log) == [True] * len(lineage)
     assert session_of("a") in node.roster.participants
