@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 endif
 STAMP := $(VENV)/installed-from-lock
 
-.PHONY: help demo test soak fuzz compose-test check bench results lock clean
+.PHONY: help demo test soak fuzz compose-test check audit bench results lock clean
 
 help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
@@ -20,6 +20,7 @@ help:
 	@echo "make fuzz    ten minutes of hostile bytes against everything that decodes (ARGS=... go to tests.fuzz)"
 	@echo "make compose-test   docker-compose.yml for real, where a Docker daemon answers"
 	@echo "make check   lint, format, types and import directions"
+	@echo "make audit   asks whether a locked dependency has a known vulnerability"
 	@echo "make bench   the benchmarks (ARGS=... choose among them)"
 	@echo "make results the table of docs/results.md: hours; goes on where it was stopped (ARGS='rows=... seeds=...')"
 	@echo "make lock    resolve the dependencies of pyproject.toml anew"
@@ -33,10 +34,18 @@ $(STAMP): requirements/dev.txt pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $(STAMP)
 
+# The fuzzer has wheels for some platforms only; on others hypothesis does what it can.
+FUZZ_STAMP := $(VENV)/installed-for-fuzzing
+
+$(FUZZ_STAMP): $(STAMP) requirements/fuzz.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --only-binary :all: --require-hashes -r requirements/fuzz.txt \
+		|| echo "No atheris here: what needs it is left out."
+	@touch $(FUZZ_STAMP)
+
 demo: $(STAMP)
 	$(BIN)/pipeline demo $(ARGS)
 
-test: $(STAMP)
+test: $(STAMP) $(FUZZ_STAMP)
 	$(BIN)/python -m pipeline.services fetch --kind local --optional
 # Two files at a time: much of the time is spent on waiting for services.
 	$(BIN)/python -m pytest --numprocesses 2 --dist loadfile $(ARGS)
@@ -47,10 +56,8 @@ soak: $(STAMP)
 		tests/flows/test_ppo_trouble.py tests/broker/test_transactions.py \
 		tests/weights/test_kills.py tests/recovery $(ARGS)
 
-# Where atheris cannot be installed, hypothesis does what it can.
-fuzz: $(STAMP)
-	if $(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/fuzz.txt \
-		&& $(BIN)/python -c 'import atheris'; then $(BIN)/python -m tests.fuzz --executions 5000000 $(ARGS); fi
+fuzz: $(FUZZ_STAMP)
+	if $(BIN)/python -c 'import atheris' 2>/dev/null; then $(BIN)/python -m tests.fuzz --executions 5000000 $(ARGS); fi
 	FUZZ=1 $(BIN)/python -m pytest --timeout 3600 tests/fuzz
 
 compose-test: $(STAMP)
@@ -61,6 +68,17 @@ check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+# Needs a way to the advisories of PyPI. What is not to be found there counts as a failure.
+AUDIT_STAMP := $(VENV)/installed-for-audit
+
+$(AUDIT_STAMP): $(STAMP) requirements/audit.txt
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/audit.txt
+	@touch $(AUDIT_STAMP)
+
+audit: $(AUDIT_STAMP)
+	$(BIN)/pip-audit --strict --disable-pip --require-hashes --progress-spinner off \
+		$(addprefix --requirement ,$(wildcard requirements/*.txt)) $(ARGS)
 
 bench: $(STAMP)
 	$(BIN)/python -m benchmarks $(ARGS)
@@ -85,6 +103,7 @@ lock: $(STAMP)
 	$(UV_COMPILE) pyproject.toml --extra results --constraint requirements/dev.txt --output-file requirements/results.txt
 	$(BIN)/python -c "import tomllib; print(*tomllib.load(open('pyproject.toml', 'rb'))['project']['optional-dependencies']['fuzz'], sep='\n')" \
 		| $(UV_COMPILE) - --output-file requirements/fuzz.txt
+	echo pip-audit | $(UV_COMPILE) - --constraint requirements/dev.txt --output-file requirements/audit.txt
 
 clean:
 	rm -rf $(VENV) build dist .pytest_cache .ruff_cache .hypothesis .fuzz .import_linter_cache

@@ -75,6 +75,7 @@ BETWEEN = {
     "algorithm.sync.collect_fraction": (0, 1),
     "algorithm.sync.collect_grace_s": (0, math.inf),
     "learner.stale_warning": (0, 1),
+    "cleanup.every_s": (0, math.inf),
 }
 """The least and the largest value."""
 

@@ -109,6 +109,8 @@ class CleanUpConfig:
     """This many newest versions stay."""
     keep_every: int = 100
     """Versions whose number is a multiple of this stay; 0: none for that reason."""
+    every_s: float = 0.0
+    """How often `pipeline cleanup` does it again, in seconds; 0: it does it once."""
 
 
 @dataclass

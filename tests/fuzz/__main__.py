@@ -17,6 +17,8 @@ _DONE = re.compile(r"stat::number_of_executed_units:\s+(\d+)")
 _PEAK = re.compile(r"stat::peak_rss_mb:\s+(\d+)")
 _SLOWEST_S = 5
 _RSS_MIB = 1024
+_LONGEST = 2048
+"""Bytes of an input, of which structure needs some hundred; test_fuzz.py has bombs of a MiB."""
 _GRACE_S = 120
 
 
@@ -64,7 +66,7 @@ def _start(seconds: int, start: Path, findings: Path, seed: int) -> "subprocess.
         "max_total_time": seconds,
         "timeout": _SLOWEST_S,
         "rss_limit_mb": _RSS_MIB,
-        "max_len": 8192,
+        "max_len": _LONGEST,
         "print_final_stats": 1,
         "verbosity": 0,
         "artifact_prefix": f"{findings}{os.sep}",

@@ -137,12 +137,12 @@ def test_a_full_record_takes_little_memory():
     assert FLAT.by_name.keys() == good.keys()
 
 
-@pytest.mark.timeout(240)
-@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris is not installed: `make fuzz` does it")
-def test_a_few_seconds_of_the_fuzzer(tmp_path: Path):
-    outcome = fuzz(10, 1, tmp_path, seed=1)
+@pytest.mark.timeout(300)
+@pytest.mark.skipif(importlib.util.find_spec("atheris") is None, reason="atheris has no wheel for this platform")
+def test_a_minute_of_the_fuzzer(tmp_path: Path):
+    outcome = fuzz(60, 1, tmp_path, seed=1)
     assert outcome.failures == ()
-    assert outcome.executions > 1_000
+    assert outcome.executions > 10_000
 
 
 def test_a_finding_is_one(monkeypatch: pytest.MonkeyPatch):
