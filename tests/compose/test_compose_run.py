@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import secrets
 import shutil
 import socket
 import subprocess
@@ -17,10 +18,16 @@ import pytest
 
 from pipeline.config import load_config
 from pipeline.demo.evaluation import EvaluationThread
+from pipeline.secret import Secret
+from pipeline.secrets.folder import SecretsFolder
+from pipeline.secrets.secret_file import KafkaAccess, SecretFile
+from tests.security.hidden import secrets_of
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = "prom/prometheus:v2.42.0"
 RUN = "compose"
+IMAGE = "rl-pipeline-test"
+CANARY = f"canary-{secrets.token_hex(16)}"
 _SOLVED_S = 1800.0
 _STARTED_S = 1800.0
 
@@ -55,6 +62,13 @@ def eventually(what: str, seconds: float, look: Callable[[], Any]) -> Any:
     return found
 
 
+def docker(*arguments: str, expected: int = 0) -> str:
+    """What a command prints, which ends with the expected status."""
+    done = subprocess.run(["docker", *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == expected, f"{arguments}: {done.stdout[-4000:]}{done.stderr[-4000:]}"
+    return done.stdout
+
+
 class Stack:
     """The compose file in a copy of the tree, under a project name and ports of its own."""
 
@@ -66,7 +80,7 @@ class Stack:
         self._environment = {
             **{name: value for name, value in os.environ.items() if not name.startswith("PIPELINE_")},
             **{f"PIPELINE_{name}_PORT": str(port) for name, port in self.ports.items()},
-            "PIPELINE_IMAGE": "rl-pipeline-test",
+            "PIPELINE_IMAGE": IMAGE,
         }
 
     def compose(self, *arguments: str, check: bool = True) -> str:
@@ -85,8 +99,9 @@ class Stack:
     def containers(self) -> dict[str, dict[str, Any]]:
         """What Docker says of each container, by service; of several, one."""
         ids = self.compose("--profile", "*", "ps", "-aq").split()
-        said = subprocess.run(["docker", "inspect", *ids], capture_output=True, text=True, check=True).stdout
-        return {one["Config"]["Labels"]["com.docker.compose.service"]: one for one in json.loads(said)}
+        return {
+            one["Config"]["Labels"]["com.docker.compose.service"]: one for one in json.loads(docker("inspect", *ids))
+        }
 
     def metrics(self, role: str) -> dict[str, float]:
         try:
@@ -113,11 +128,21 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         if name and (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy(ROOT / name, folder / name)
+    _plant(folder)
     stack = Stack(folder)
     try:
         yield stack
     finally:
         stack.compose("--profile", "*", "down", "-v", "--timeout", "20", check=False)
+
+
+def _plant(folder: Path) -> None:
+    """Secrets that lie about before the images are built: in a client's file, and where settings are kept."""
+    planted = SecretFile(kafka=KafkaAccess("nowhere:9092", "planted", Secret(CANARY)))
+    planted.write(folder / "deploy" / "secrets" / "clients" / "planted.yaml", "Nobody's")
+    for name in (".env", "saves/planted", "pipeline/.env"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(f"PLANTED={CANARY}\n")
 
 
 def test_the_pipeline_in_containers(stack: Stack, tmp_path: Path):
@@ -160,6 +185,8 @@ def test_the_pipeline_in_containers(stack: Stack, tmp_path: Path):
     assert evaluation.error is None and evaluation.solved is not None
     assert evaluation.solved[0].mean_return >= 475.0
 
+    _check_secrets(stack)
+
     # -- killed, and up again -----------------------------------------------------------------------------------------
     before = stack.version()
     stack.compose("kill", "learner")
@@ -183,6 +210,7 @@ def test_the_pipeline_in_containers(stack: Stack, tmp_path: Path):
     assert f"/data/saves/{RUN}/manual_save/" in stack.compose("run", "--rm", "operator", "quicksave")
     assert "offsets advanced" in stack.compose("run", "--rm", "offline", "replay", "ls")
     assert (stack.folder / "saves" / RUN / "telemetry.png").stat().st_size > 0
+    _check_secrets(stack)
 
 
 def _check_containers(stack: Stack) -> None:
@@ -201,6 +229,25 @@ def _check_containers(stack: Stack) -> None:
         assert containers[name]["State"]["ExitCode"] == 0, name
     for name in ("kafka", "minio", "learner"):
         assert containers[name]["State"]["Health"]["Status"] == "healthy", name
+
+
+def _check_secrets(stack: Stack) -> None:
+    """None is in the logs, the settings, or the command lines of the containers; those planted are in no image."""
+    hidden = secrets_of(SecretsFolder(stack.folder / "deploy" / "secrets"))
+    assert CANARY in hidden and len(hidden) > 20
+    ids = stack.compose("--profile", "*", "ps", "-aq").split()
+    seen = {
+        "logs": stack.compose("--profile", "*", "logs", "--no-log-prefix"),
+        "processes": stack.compose("--profile", "*", "top"),
+        "settings": docker("inspect", *ids),
+        "layers": docker("history", "--no-trunc", IMAGE),
+    }
+    for place, text in seen.items():
+        assert text and not [secret for secret in hidden if secret in text], place
+    # What pip installed came before anything of this tree.
+    grep = [*("--entrypoint", "grep", IMAGE, "-rlF", CANARY, "/")]
+    without = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev", "site-packages")]
+    assert docker("run", "--rm", "--network", "none", "--user", "0", *grep, *without, expected=1) == ""
 
 
 def test_prometheus_scrapes_and_its_alarms_are_quiet(stack: Stack):
@@ -231,16 +278,10 @@ def test_prometheus_scrapes_and_its_alarms_are_quiet(stack: Stack):
 
 
 def test_alarms_fire_when_they_should():
-    done = subprocess.run(
-        [
-            *("docker", "run", "--rm", "--network", "none", "--entrypoint", "promtool"),
-            *("-v", f"{ROOT / 'deploy' / 'prometheus'}:/etc/prometheus:ro"),
-            *("-v", f"{ROOT / 'tests' / 'compose'}:/tests:ro"),
-            os.environ.get("PROMETHEUS_IMAGE", PROMETHEUS),
-            *("test", "rules", "/tests/alarms.yml"),
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
+    docker(
+        *("run", "--rm", "--network", "none", "--entrypoint", "promtool"),
+        *("-v", f"{ROOT / 'deploy' / 'prometheus'}:/etc/prometheus:ro"),
+        *("-v", f"{ROOT / 'tests' / 'compose'}:/tests:ro"),
+        os.environ.get("PROMETHEUS_IMAGE", PROMETHEUS),
+        *("test", "rules", "/tests/alarms.yml"),
     )
-    assert done.returncode == 0, done.stdout + done.stderr

@@ -127,7 +127,9 @@ def test_missing_right_on_a_topic(secured: Secured):
         BrokerAuthenticationError, topics.commands, "Topic authorization failed", "`pipeline secrets client USER"
     ):
         LogReader(alice, topics.commands).open(TIMEOUT)
-    # Who may write there may know that it is there: the refusal comes with the first fetch.
+    # Who may write there may know that it is there: the refusal comes with the first fetch, if there is anything.
+    with Producer(alice) as producer:
+        producer.send_and_wait(topics.samples, b"rubbish", timeout=TIMEOUT)
     with LogReader(alice, topics.samples) as reader, says(BrokerAuthenticationError, topics.samples, "does not allow"):
         reader.read_to_end(TIMEOUT)
     with says(BrokerAuthenticationError, topics.versions, "does not allow", "`pipeline secrets apply run=NAME`"):

@@ -1,7 +1,5 @@
 """A run under all of it: roles and a client with one file each, a hostile client beside it; and no secret is seen."""
 
-import base64
-import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,33 +15,16 @@ from pipeline.connect import signer_of
 from pipeline.environment import read_layout
 from pipeline.experience import Ending, Segments, Version
 from pipeline.experience.chunk import Chunk
-from pipeline.secrets.folder import ROLES, SecretsFolder
-from pipeline.secrets.secret_file import SecretFile
 from pipeline.wire import DeadLetter, Heartbeat, ModelVersionRecord, RecordHeaders, encode_chunk, fingerprint
 from tests.flows.processes import role
 from tests.security.conftest import NAMESPACE, Secured
+from tests.security.hidden import secrets_of
 from tests.waiting import wait_until
 
 RUN = "flow"
 TOPICS = Topics(NAMESPACE, RUN)
 SMALL = ["algorithm.learning_starts=500", "algorithm.updates_per_version=100", "environment.envs=4", "security=tls"]
 WAIT = 240.0
-
-
-def secrets_of(folder: SecretsFolder) -> set[str]:
-    """Everything in the folder that nobody may see."""
-    found = {folder.root_password.read_text().strip(), str.__str__(folder.actors_key())}
-    for path in [*map(folder.role, ROLES), *(folder.path / "clients").iterdir()]:
-        secret = SecretFile.read(path)
-        values = (secret.kafka.password, secret.store.secret_key, secret.actor.key, secret.actors.key)
-        found |= {str.__str__(value) for value in values if value}
-    for path in (folder.path / "ca" / "ca.key", folder.broker_pem, folder.store_certs / "private.key"):
-        key = re.search(r"PRIVATE KEY-----\n(.+?)\n", path.read_text())
-        assert key is not None
-        found.add(key[1])
-    salted = re.search(r'saltedpassword="(.+?)"', folder.format_args.read_text())
-    assert salted is not None
-    return found | {salted[1], base64.b64decode(salted[1]).hex()}
 
 
 def process_lines() -> Iterator[str]:
