@@ -1,25 +1,27 @@
-"""stable-baselines3, as it is published: ``python -m benchmarks.results.peer ROW SEED FILE``.
+"""stable-baselines3, as it is published: ``python -m benchmarks.results.peer ROW SEED STARTED FILE``.
 
-Runs as a process of its own, so that its imports count as ours do. Each finished episode becomes a line of FILE: steps,
-unix time, return.
+Runs as a process of its own, so that its imports count as ours do: STARTED is the unix time at which it was started.
+Each evaluation becomes a line of FILE: steps, seconds, mean return, episodes.
 """
 
 import json
 import sys
-import time
 from pathlib import Path
 from typing import IO, Any
 
 import stable_baselines3
 from stable_baselines3.common.callbacks import BaseCallback
 from stable_baselines3.common.env_util import make_vec_env
-from stable_baselines3.common.vec_env import VecNormalize
+from stable_baselines3.common.evaluation import evaluate_policy
+from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
-from benchmarks.results.progress import Progress
+from benchmarks.results.progress import ALL, FIRST, Clock, Progress
 from benchmarks.results.rows import BY_NAME, Linear, Peer, Row
 
+EVALUATION_SEED = 1_000_003
 
-def train(row: Row, peer: Peer, seed: int, out: IO[str]) -> None:
+
+def train(row: Row, peer: Peer, seed: int, clock: Clock, out: IO[str]) -> None:
     """Train until the row's threshold is reached or its budget is spent."""
     environment = make_vec_env(row.environment, n_envs=peer.environments, seed=seed)
     settings = {name: _setting(name, value, row, peer) for name, value in peer.settings.items()}
@@ -27,7 +29,7 @@ def train(row: Row, peer: Peer, seed: int, out: IO[str]) -> None:
         environment = VecNormalize(environment, gamma=settings["gamma"])
     algorithm: Any = getattr(stable_baselines3, peer.algorithm)
     model = algorithm("MlpPolicy", environment, seed=seed, device="cpu", **settings)
-    model.learn(row.budget, callback=_Watch(Progress(row.threshold, row.budget), out))
+    model.learn(row.budget, callback=_Watch(row, peer, seed, clock, out))
 
 
 def _setting(name: str, value: Any, row: Row, peer: Peer) -> Any:
@@ -42,32 +44,52 @@ def _setting(name: str, value: Any, row: Row, peer: Peer) -> Any:
 
 
 class _Watch(BaseCallback):
-    """Writes episodes down, and ends the training."""
+    """Evaluates, writes it down, and ends the training."""
 
-    def __init__(self, progress: Progress, out: IO[str]) -> None:
+    def __init__(self, row: Row, peer: Peer, seed: int, clock: Clock, out: IO[str]) -> None:
         super().__init__()
-        self._progress = progress
+        self._progress = Progress(row.threshold, row.budget, row.every)
+        self._clock = clock
         self._out = out
+        first = EVALUATION_SEED + 1000 * seed
+        self._first = _environments(row, peer, FIRST, first)
+        self._others = _environments(row, peer, ALL - FIRST, first + FIRST)
 
     def _on_step(self) -> bool:
-        for info in self.locals["infos"]:
-            # Written by Monitor, below any normalisation.
-            episode = info.get("episode")
-            if episode is not None:
-                now, total_return = time.time(), float(episode["r"])
-                self._progress.add(self.num_timesteps, now, total_return)
-                self._out.write(json.dumps([self.num_timesteps, now, total_return]) + "\n")
+        if self._progress.due(self.num_timesteps):
+            seconds = self._clock.seconds
+            with self._clock.held():
+                self._evaluate(seconds)
         return not self._progress.ended
+
+    def _evaluate(self, seconds: float) -> None:
+        mean, episodes = self._mean(self._first), FIRST
+        if self._progress.promising(mean):
+            others = self._mean(self._others)
+            mean, episodes = (FIRST * mean + (ALL - FIRST) * others) / ALL, ALL
+        self._progress.add(self.num_timesteps, seconds, mean, episodes)
+        self._out.write(json.dumps([self.num_timesteps, seconds, mean, episodes]) + "\n")
+
+    def _mean(self, environments: Any) -> float:
+        if isinstance(environments, VecNormalize):
+            sync_envs_normalization(self.training_env, environments)
+        # One episode in each; Monitor, below any normalisation, says what they returned.
+        return float(evaluate_policy(self.model, environments, n_eval_episodes=environments.num_envs)[0])
+
+
+def _environments(row: Row, peer: Peer, count: int, seed: int) -> Any:
+    environments = make_vec_env(row.environment, n_envs=count, seed=seed)
+    return VecNormalize(environments, training=False, norm_reward=False) if peer.normalise else environments
 
 
 def main() -> None:
     """Run one row with one seed."""
-    name, seed, path = sys.argv[1:]
+    name, seed, started, path = sys.argv[1:]
     row = BY_NAME[name]
     if row.peer is None:
         sys.exit(f"row {name} has no peer")
     with Path(path).open("w") as out:
-        train(row, row.peer, int(seed), out)
+        train(row, row.peer, int(seed), Clock(float(started)), out)
 
 
 if __name__ == "__main__":

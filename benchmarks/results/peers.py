@@ -17,15 +17,14 @@ def run_peer(row: Row, seed: int) -> Progress:
     Raises:
         RuntimeError: its process failed.
     """
-    progress = Progress(row.threshold, row.budget)
+    progress = Progress(row.threshold, row.budget, row.every)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "episodes.jsonl"
-        started = time.time()
-        command = [sys.executable, "-m", "benchmarks.results.peer", row.name, str(seed), str(path)]
+        path = Path(folder) / "evaluations.jsonl"
+        started = str(time.time())
+        command = [sys.executable, "-m", "benchmarks.results.peer", row.name, str(seed), started, str(path)]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise RuntimeError(f"stable-baselines3 failed on {row.name}: {done.stderr[-2000:]}")
         for line in path.read_text().splitlines():
-            steps, when, total_return = json.loads(line)
-            progress.add(steps, when - started, total_return)
+            progress.add(*json.loads(line))
     return progress

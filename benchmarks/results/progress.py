@@ -1,22 +1,24 @@
-"""What is measured: environment steps and seconds until the training episodes are good enough."""
+"""What is measured: environment steps and seconds until the greedy policy is good enough."""
 
-from collections import deque
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-WINDOW = 100
-"""Finished training episodes that a mean is taken over, exploration included."""
-POINTS = 200
-"""Points that are kept of a curve, about."""
+FIRST = 20
+"""Greedy episodes of an evaluation."""
+ALL = 100
+"""Greedy episodes that have to reach the threshold on average, the first ones included."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """Where a run stood when an episode ended.
+    """An evaluation.
 
     Attributes:
-        steps: environment steps, over all environments, when the episode ended.
-        seconds: since the run's processes were started.
-        mean: mean return of the last ``WINDOW`` finished episodes, or of all if they are fewer.
+        steps: environment steps, over all environments, that the training had taken.
+        seconds: since the run's processes were started, without those of evaluations.
+        mean: mean return of ``FIRST`` greedy episodes; of ``ALL`` where the first ones reached the threshold.
     """
 
     steps: int
@@ -26,40 +28,71 @@ class Point:
 
 @dataclass
 class Progress:
-    """The episodes of one run, in the order of their ends.
+    """The evaluations of one run, in their order.
 
     Attributes:
-        threshold: the mean return, over ``WINDOW`` episodes, from which on the environment counts as solved; None: it
-            never does.
-        budget: environment steps after which the run ends unsolved.
-        episodes: how many have been added.
-        solved: where the threshold was reached.
-        last: where the run stands.
-        curve: points of a curve, one for each 1/``POINTS`` of the budget, and the last.
+        threshold: the mean return from which on the environment counts as solved; None: it never does.
+        budget: environment steps after which the run ends.
+        every: environment steps between evaluations.
+        solved: the first evaluation whose ``ALL`` episodes reached the threshold.
+        curve: every evaluation.
     """
 
     threshold: float | None
     budget: int
-    episodes: int = 0
+    every: int
     solved: Point | None = None
-    last: Point | None = None
     curve: list[Point] = field(default_factory=list)
-    _returns: deque[float] = field(default_factory=lambda: deque(maxlen=WINDOW))
+    _due: int = 0
+
+    def __post_init__(self) -> None:
+        self._due = self.every
+
+    @property
+    def last(self) -> Point | None:
+        """Where the run stands."""
+        return self.curve[-1] if self.curve else None
 
     @property
     def ended(self) -> bool:
         """Whether the threshold is reached or the budget spent."""
         return self.solved is not None or (self.last is not None and self.last.steps >= self.budget)
 
-    def add(self, steps: int, seconds: float, total_return: float) -> None:
-        """An episode ended; those that end after the run has are passed over."""
-        if self.ended:
-            return
-        self.episodes += 1
-        self._returns.append(total_return)
-        full = len(self._returns) == WINDOW
-        self.last = Point(steps, seconds, sum(self._returns) / len(self._returns))
-        if full and self.threshold is not None and self.last.mean >= self.threshold:
-            self.solved = self.last
-        if full and (self.ended or not self.curve or steps >= self.curve[-1].steps + self.budget / POINTS):
-            self.curve.append(self.last)
+    def due(self, steps: int) -> bool:
+        """Whether so many steps ask for an evaluation."""
+        return steps >= self._due and not self.ended
+
+    def promising(self, mean: float) -> bool:
+        """Whether the mean of the first episodes asks for the others."""
+        return self.threshold is not None and mean >= self.threshold
+
+    def add(self, steps: int, seconds: float, mean: float, episodes: int) -> None:
+        """An evaluation of so many episodes ended."""
+        point = Point(steps, seconds, mean)
+        self.curve.append(point)
+        if episodes >= ALL and self.promising(mean):
+            self.solved = point
+        # Marks that one evaluation passed over are not made up for.
+        self._due = (steps // self.every + 1) * self.every
+
+
+class Clock:
+    """Seconds since it was made, without those for which it was held."""
+
+    def __init__(self, started: float | None = None) -> None:
+        self._started = time.time() if started is None else started
+        self._held = 0.0
+
+    @property
+    def seconds(self) -> float:
+        """What it shows."""
+        return time.time() - self._started - self._held
+
+    @contextmanager
+    def held(self) -> Generator[None]:
+        """Time within the block does not count."""
+        since = time.time()
+        try:
+            yield
+        finally:
+            self._held += time.time() - since

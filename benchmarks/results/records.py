@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.results.machine import load, machine, versions
-from benchmarks.results.progress import WINDOW, Progress
+from benchmarks.results.progress import ALL, FIRST, Progress
 from benchmarks.results.rows import Row
 from pipeline.config import load_config, to_dict
 
@@ -20,7 +20,12 @@ _DECIDING = ("environment", "algorithm", "learner", "client")
 
 def settings_of(row: Row, system: str) -> dict[str, Any]:
     """Everything that a system's result on a row follows from, but for versions and the machine."""
-    settings: dict[str, Any] = {"threshold": row.threshold, "budget": row.budget, "window": WINDOW}
+    settings: dict[str, Any] = {
+        "threshold": row.threshold,
+        "budget": row.budget,
+        "every": row.every,
+        "episodes": [FIRST, ALL],
+    }
     if system == OURS:
         config = to_dict(load_config([f"experiment={row.name}"]))
         return settings | {section: config[section] for section in _DECIDING}
@@ -42,7 +47,6 @@ def record(row: Row, system: str, seed: int, progress: Progress) -> dict[str, An
         "settings": digest(settings),
         "solved": asdict(progress.solved) if progress.solved else None,
         "last": asdict(progress.last) if progress.last else None,
-        "episodes": progress.episodes,
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "load": load(),
         "machine": machine(),

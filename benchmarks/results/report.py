@@ -7,7 +7,7 @@ from typing import Any
 
 import matplotlib
 
-from benchmarks.results.progress import WINDOW
+from benchmarks.results.progress import ALL, FIRST
 from benchmarks.results.records import OURS, PEER
 from benchmarks.results.rows import Linear, Row
 
@@ -25,12 +25,12 @@ machine, in turns, one run at a time.
   process with its uplink. Settings: `conf/experiment/<row>.yaml`, that is `experiment=<row>` for learner and client.
 - **stable-baselines3** runs with the hyper-parameters that its zoo publishes, in a process of its own. Where the budget
   of a row is larger than the published number of steps, schedules end where they end there.
-- **Solved**: the mean return of the last {WINDOW} finished training episodes, exploration included, reaches the
-  threshold. For both sides the same. So an agent pays for its own exploration, and {WINDOW} episodes have to pass.
-- **Steps**: environment steps over all environments when the episode ended that solved it. Those of this pipeline are
-  counted on the log, up to a chunk too many.
-- **Seconds**: wall time from the start of the processes, imports and the wait for the first weights included, to that
-  episode. Kafka and MinIO run before.
+- **Solved**: the greedy policy is evaluated at regular marks, for both sides the same, in {FIRST} episodes. Where their
+  mean return reaches the threshold, more are played; the first mark at which {ALL} episodes reach it counts.
+- **Steps**: environment steps over all environments at that mark. Those of this pipeline are counted on the log; its
+  newest version is evaluated, which was made from fewer.
+- **Seconds**: wall time from the start of the processes to that mark, imports and the wait for the first weights
+  included. While a policy is evaluated everything stands still, and the clock as well. Kafka and MinIO run before.
 - Each cell is the median over the seeds and, in brackets, the range. An unsolved run counts as worse than any solved
   one.
 """
@@ -101,9 +101,9 @@ def _final(row: Row, runs: Sequence[dict[str, Any]]) -> str:
     means = sorted(point["mean"] for point in ours)
     seconds = median(point["seconds"] for point in ours)
     return (
-        f"{row.environment}, {row.title}, {len(ours)} seeds: after {row.budget:,} steps the last {WINDOW} training "
-        f"episodes return **{median(means):.1f}** ({means[0]:.1f} – {means[-1]:.1f}) on average, after a median of "
-        f"{seconds:,.0f} seconds. Nothing is published for stable-baselines3 there."
+        f"{row.environment}, {row.title}, {len(ours)} seeds: after {row.budget:,} steps {FIRST} greedy episodes return "
+        f"**{median(means):.1f}** ({means[0]:.1f} – {means[-1]:.1f}) on average, after a median of {seconds:,.0f} "
+        "seconds. Nothing is published for stable-baselines3 there."
     )
 
 
@@ -159,7 +159,7 @@ def _plot(row: Row, runs: Sequence[dict[str, Any]], path: Path) -> None:
         axis.grid(alpha=0.3)
         if row.threshold is not None:
             axis.axhline(row.threshold, color="grey", linestyle="--", linewidth=1)
-    axes[0].set_ylabel(f"mean return of {WINDOW} episodes")
+    axes[0].set_ylabel(f"mean return of {FIRST} greedy episodes")
     axes[0].legend(loc="lower right")
     # No date in the file, so that it changes with the runs only.
     figure.savefig(path, dpi=90, metadata={"Software": None})

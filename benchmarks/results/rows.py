@@ -44,8 +44,9 @@ class Row:
         name: also of ``conf/experiment/<name>.yaml``, this pipeline's settings.
         environment: the Gymnasium id.
         title: what this pipeline runs.
-        threshold: the mean return of 100 training episodes that is waited for; None: the one at the end is reported.
+        threshold: the mean return of 100 greedy episodes that is waited for; None: the one at the end is reported.
         budget: environment steps after which a run ends, for both sides.
+        every: environment steps between evaluations, for both sides.
         seeds: how many.
         peer: what is run beside it; None: nothing is published.
     """
@@ -55,6 +56,7 @@ class Row:
     title: str
     threshold: float | None
     budget: int
+    every: int
     seeds: int
     peer: Peer | None = None
 
@@ -116,6 +118,7 @@ ROWS = (
         "DQN",
         475.0,
         200_000,
+        1_000,
         5,
         Peer("DQN", 50_000, _DQN_CARTPOLE, _DQN),
     ),
@@ -125,6 +128,7 @@ ROWS = (
         "PPO",
         475.0,
         100_000,
+        1_000,
         5,
         Peer("PPO", 100_000, _PPO_CARTPOLE, _PPO, environments=8),
     ),
@@ -134,6 +138,7 @@ ROWS = (
         "DQN",
         -100.0,
         200_000,
+        2_000,
         5,
         Peer("DQN", 100_000, _DQN_ACROBOT_AND_LANDER, _DQN),
     ),
@@ -143,6 +148,7 @@ ROWS = (
         "PPO",
         -100.0,
         1_000_000,
+        2_000,
         5,
         Peer("PPO", 1_000_000, _PPO_ACROBOT, _PPO, environments=16, normalise=True),
     ),
@@ -152,6 +158,7 @@ ROWS = (
         "Rainbow",
         200.0,
         300_000,
+        5_000,
         5,
         Peer("DQN", 100_000, _DQN_ACROBOT_AND_LANDER, _DQN),
     ),
@@ -161,9 +168,10 @@ ROWS = (
         "PPO",
         200.0,
         1_000_000,
+        5_000,
         5,
         Peer("PPO", 1_000_000, _PPO_LANDER, _PPO, environments=16),
     ),
-    Row("minatar-rainbow", "MinAtar/Breakout-v1", "Rainbow", None, 500_000, 3),
+    Row("minatar-rainbow", "MinAtar/Breakout-v1", "Rainbow", None, 500_000, 25_000, 3),
 )
 BY_NAME = {row.name: row for row in ROWS}

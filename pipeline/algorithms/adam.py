@@ -6,16 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch.optim.adam import adam
 
 from pipeline.algorithms.arrays import to_arrays, to_tensor
 from pipeline.algorithms.flat import FlatParameters
 
+_BETA1, _BETA2 = 0.9, 0.999
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class FlatAdam:
     """Adam (Kingma and Ba, 2015, arXiv 1412.6980) on one vector of parameters.
+
+    Torch's functional form: the same bits as its optimizer object, whose constructor imports the compiler (two
+    seconds), and whose bookkeeping costs more than the step of a small network.
 
     Guarantees: on the CPU a state that was loaded goes on to the last bit.
     """
@@ -23,20 +27,41 @@ class FlatAdam:
     def __init__(self, flat: FlatParameters, learning_rate: float, epsilon: float) -> None:
         self._flat = flat
         self._device = flat.parameter.device
-        fused = self._device.type in ("cpu", "cuda")
-        self._adam = torch.optim.Adam([flat.parameter], lr=learning_rate, eps=epsilon, fused=fused)
+        self._fused = self._device.type in ("cpu", "cuda")
+        self._learning_rate, self._epsilon = learning_rate, epsilon
+        self._step = torch.zeros((), device=self._device)
+        self._moments = {name: torch.zeros(flat.size, device=self._device) for name in _MOMENTS}
 
     def configure(self, learning_rate: float, epsilon: float) -> None:
         """Use these from now on; moments stay as they are."""
-        self._adam.param_groups[0].update(lr=learning_rate, eps=epsilon)
+        self._learning_rate, self._epsilon = learning_rate, epsilon
 
+    @torch.no_grad()
     def step(self) -> None:
         """One step along the gradient that the parameters have."""
-        self._adam.step()  # pyright: ignore[reportUnknownMemberType]
+        gradient = self._flat.parameter.grad
+        assert gradient is not None, "flat parameters always have one"
+        adam(
+            [self._flat.parameter],
+            [gradient],
+            [self._moments["exp_avg"]],
+            [self._moments["exp_avg_sq"]],
+            [],
+            [self._step],
+            fused=self._fused,
+            amsgrad=False,
+            beta1=_BETA1,
+            beta2=_BETA2,
+            lr=self._learning_rate,
+            weight_decay=0.0,
+            eps=self._epsilon,
+            maximize=False,
+        )
 
     def restart(self) -> None:
         """Forget what earlier gradients were."""
-        self._adam.state.clear()
+        for tensor in (self._step, *self._moments.values()):
+            tensor.zero_()
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Shapes of the state's arrays by name."""
@@ -44,19 +69,13 @@ class FlatAdam:
 
     def state(self) -> dict[str, NDArray[Any]]:
         """The moments, float32 (size,), and the steps made, as float32, by name."""
-        found: Mapping[str, Tensor] = self._adam.state.get(self._flat.parameter, {})
-        moments = to_arrays({name: found[name] for name in _MOMENTS if name in found})
-        state: dict[str, NDArray[Any]] = {
-            f"adam/{name}": moments.get(name, np.zeros(self._flat.size, np.float32)) for name in _MOMENTS
-        }
-        state["adam/step"] = np.array(float(found["step"]) if found else 0.0, np.float32)
+        moments = to_arrays(self._moments)
+        state: dict[str, NDArray[Any]] = {f"adam/{name}": moments[name] for name in _MOMENTS}
+        state["adam/step"] = np.array(float(self._step), np.float32)
         return state
 
     def load_state(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Go on from what ``state`` gave; names and shapes have been checked."""
-        self._adam.state.clear()
-        if state["adam/step"]:
-            self._adam.state[self._flat.parameter] = {
-                "step": torch.tensor(float(state["adam/step"]), device=self._device),
-                **{name: to_tensor(state[f"adam/{name}"]).to(self._device) for name in _MOMENTS},
-            }
+        self._step.fill_(float(state["adam/step"]))
+        for name, moment in self._moments.items():
+            moment.copy_(to_tensor(state[f"adam/{name}"]))

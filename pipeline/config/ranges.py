@@ -58,6 +58,8 @@ POSITIVE = (
     "demo.evaluation_episodes",
 )
 
+ABOVE_ZERO = ("algorithm.sync.client_timeout_s", "algorithm.sync.collect_fraction")
+"""Numbers that have to be more than 0."""
 
 LISTS = {"learner.trackers": ("tensorboard", "wandb")}
 """Settings with any number of these."""
@@ -94,6 +96,10 @@ def check_ranges(tree: DictConfig) -> None:
         value = OmegaConf.select(tree, name)
         if value < 1:
             raise ConfigError(f"{name}={value} must be at least 1.")
+    for name in ABOVE_ZERO:
+        value = OmegaConf.select(tree, name)
+        if not value > 0:
+            raise ConfigError(f"{name}={value} must be above 0.")
     for name, (least, most) in BETWEEN.items():
         value = OmegaConf.select(tree, name)
         if not least <= value <= most:

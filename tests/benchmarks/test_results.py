@@ -7,89 +7,68 @@ from pathlib import Path
 import pytest
 
 from benchmarks.results import records, report
-from benchmarks.results.ours import Counted
-from benchmarks.results.progress import WINDOW, Progress
+from benchmarks.results.ours import StepCount
+from benchmarks.results.progress import ALL, FIRST, Clock, Point, Progress
 from benchmarks.results.rows import BY_NAME, ROWS
 from pipeline.broker import Record, Topics
 from pipeline.config import load_config
-from pipeline.experience import Ending, EpisodeInfo, Version, new_session
-from pipeline.wire import RecordHeaders, encode_episode
+from pipeline.experience import Version, new_session
+from pipeline.wire import RecordHeaders
 
 TOPICS = Topics("rl", "test")
 
 
-def test_solved_when_the_mean_of_a_full_window_reaches_the_threshold() -> None:
-    progress = Progress(threshold=50.0, budget=10**6)
-    for number in range(WINDOW - 1):
-        progress.add(number, number / 10, 99.0)
-    assert progress.solved is None
-    progress.add(WINDOW, 10.0, 0.0)
-    assert progress.solved is not None
-    assert (progress.solved.steps, progress.solved.seconds, progress.solved.mean) == (WINDOW, 10.0, 98.01)
-    progress.add(WINDOW + 1, 11.0, 500.0)
-    assert progress.episodes == WINDOW
+def test_solved_when_all_episodes_reach_the_threshold() -> None:
+    progress = Progress(threshold=50.0, budget=10**6, every=1000)
+    assert not progress.due(999) and progress.due(1000)
+    progress.add(1010, 3.0, 49.0, FIRST)
+    assert not progress.promising(49.0) and progress.promising(50.0)
+    progress.add(2050, 4.0, 49.9, ALL)
+    assert progress.solved is None, "the first episodes were lucky"
+    progress.add(3000, 5.0, 50.0, ALL)
+    assert progress.solved == Point(3000, 5.0, 50.0) and progress.ended
+    assert not progress.due(10_000), "what is solved is not evaluated again"
 
 
-def test_old_episodes_leave_the_window() -> None:
-    progress = Progress(threshold=10.0, budget=10**6)
-    for number in range(3 * WINDOW):
-        progress.add(number, 0.0, 0.0 if number < WINDOW else 10.0)
-    assert progress.solved is not None and progress.solved.steps == 2 * WINDOW - 1
+def test_marks_that_were_passed_over_are_not_made_up_for() -> None:
+    progress = Progress(threshold=None, budget=10**6, every=1000)
+    progress.add(3500, 1.0, 0.0, FIRST)
+    assert not progress.due(3999) and progress.due(4000)
 
 
 def test_ends_unsolved_with_the_budget() -> None:
-    progress = Progress(threshold=10.0, budget=1000)
-    for number in range(200):
-        progress.add(10 * number, 0.0, 1.0)
+    progress = Progress(threshold=10.0, budget=1000, every=100)
+    for steps in range(100, 1001, 100):
+        assert not progress.ended
+        progress.add(steps, 0.0, 1.0, FIRST)
     assert progress.ended and progress.solved is None
-    assert progress.last is not None and progress.last.steps == 1000
-    assert progress.curve[-1] == progress.last
+    assert progress.last == progress.curve[-1] == Point(1000, 0.0, 1.0)
 
 
-class Actor:
-    """An actor's records as a connector makes them."""
-
-    def __init__(self, name: str) -> None:
-        self.name, self.session, self.sequence, self.episodes = name, new_session(), 0, 0
-
-    def chunk(self, count: int) -> Record:
-        self.sequence += 1
-        return self._record(TOPICS.samples, b"", self.sequence - 1, count)
-
-    def episode(self, total_return: float) -> Record:
-        self.episodes += 1
-        info = EpisodeInfo(
-            actor=self.name,
-            session=self.session,
-            episode=self.episodes,
-            environment=0,
-            version=Version(1, 0),
-            steps=1,
-            total_return=total_return,
-            ending=Ending.TERMINATED,
-            started_ms=0,
-            ended_ms=1,
-        )
-        return self._record(TOPICS.episodes, encode_episode(info), self.sequence, 1)
-
-    def _record(self, topic: str, value: bytes, sequence: int, count: int) -> Record:
-        headers = RecordHeaders("test", self.name, self.session, sequence, Version(1, 0), "0" * 16, count)
-        return Record(topic, 0, 0, 5000, None, value, headers.to_kafka())
+def test_the_clock_stands_still_while_it_is_held(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr("benchmarks.results.progress.time.time", lambda: now[0])
+    clock = Clock()
+    now[0] += 5.0
+    with pytest.raises(RuntimeError), clock.held():
+        now[0] += 30.0
+        raise RuntimeError
+    now[0] += 2.0
+    assert clock.seconds == 7.0
 
 
-def test_steps_are_counted_up_to_the_chunk_that_was_filled() -> None:
-    actor, counted = Actor("one"), Counted(TOPICS)
-    first = [actor.chunk(32), actor.chunk(32), actor.episode(7.0)]
-    assert list(counted.read(first)) == [], "the chunk that the episode ended in is not there yet"
-    # Episodes wait for their chunks in their order, and records that come twice count once.
-    second = [actor.episode(8.0), actor.chunk(20), first[2], first[0], actor.chunk(32)]
-    assert list(counted.read(second)) == [(84, 5.0, 7.0), (84, 5.0, 8.0)]
+def chunk(actor: str, session: str, sequence: int, count: int) -> Record:
+    headers = RecordHeaders("test", actor, session, sequence, Version(1, 0), "0" * 16, count)
+    return Record(TOPICS.samples, 0, 0, 5000, None, b"", headers.to_kafka())
 
 
-def test_steps_of_all_actors_count() -> None:
-    one, two, counted = Actor("one"), Actor("two"), Counted(TOPICS)
-    assert list(counted.read([one.chunk(10), two.chunk(100), two.chunk(100)])) == []
-    assert list(counted.read([one.episode(1.0), one.chunk(10)])) == [(220, 5.0, 1.0)]
+def test_steps_of_all_actors_count_once() -> None:
+    count, one, two = StepCount(), new_session(), new_session()
+    first = [chunk("one", one, 0, 32), chunk("two", two, 0, 100)]
+    count.note([*first, chunk("one", one, 1, 20)])
+    assert count.total == 152
+    count.note([*first, chunk("two", new_session(), 0, 8)])
+    assert count.total == 160
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.name)
@@ -105,10 +84,9 @@ def test_the_page_shows_what_was_run_and_names_what_was_not(tmp_path: Path, monk
     log = tmp_path / "results.jsonl"
     row = BY_NAME["cartpole-dqn"]
     for seed, steps in enumerate((60_000, 80_000, None)):
-        progress = Progress(row.threshold, row.budget)
-        for number in range(120):
-            progress.add(100 * number, 0.1 * number, 20.0)
-        progress.add(steps or row.budget, 30.0 + seed, 10**6 if steps else 0.0)
+        progress = Progress(row.threshold, row.budget, row.every)
+        progress.add(1000, 10.0, 20.0, FIRST)
+        progress.add(steps or row.budget, 30.0 + seed, 500.0 if steps else 20.0, ALL)
         records.append(records.record(row, records.OURS, seed, progress), log)
     stale = records.record(row, records.PEER, 0, progress) | {"settings": "of before"}
     records.append(stale, log)
