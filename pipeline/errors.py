@@ -64,6 +64,7 @@ class RejectReason(Enum):
     BAD_HEADERS = "bad-headers"
     WRONG_RUN = "wrong-run"
     HEADER_MISMATCH = "header-mismatch"
+    FORGED = "forged"
     BAD_SEGMENTS = "bad-segments"
     MISSING_COLUMN = "missing-column"
     UNKNOWN_COLUMN = "unknown-column"

@@ -6,9 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 
-def write_file(path: Path, data: bytes) -> None:
-    """Write a file and wait until the disk has it."""
-    with path.open("wb") as file:
+def write_file(path: Path, data: bytes, mode: int = 0o666) -> None:
+    """Write a file and wait until the disk has it.
+
+    Args:
+        path: the file; one that was there is written over.
+        data: its content.
+        mode: of a file that was not there, less what the process's umask takes.
+    """
+    with open(path, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
         file.write(data)
         file.flush()
         os.fsync(file.fileno())
@@ -34,16 +40,22 @@ def remove_leftovers(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def replace_file(path: Path, data: bytes) -> None:
+def replace_file(path: Path, data: bytes, mode: int = 0o666) -> None:
     """Write a file in place of the one that may be there: readers find the old or the new one, whole.
+
+    Args:
+        path: the file; its folder is made where it is missing.
+        data: its content.
+        mode: as for :func:`write_file`; the old file's does not count.
 
     Raises:
         OSError: the disk is full or refuses; the old one is still there.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
     try:
-        write_file(temporary, data)
+        write_file(temporary, data, mode)
         temporary.replace(path)
     except OSError:
         temporary.unlink(missing_ok=True)

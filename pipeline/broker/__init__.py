@@ -7,7 +7,7 @@ from pipeline.broker.logs import LinkState
 from pipeline.broker.ordered import OrderedReader
 from pipeline.broker.producer import Delivery, Producer
 from pipeline.broker.reader import LogReader, Place, Record
-from pipeline.broker.runs import find_run, list_runs, publish_manifest
+from pipeline.broker.runs import check_schemas, find_run, list_runs, publish_manifest
 from pipeline.broker.settings import BrokerSettings
 from pipeline.broker.topics import (
     Topics,
@@ -30,6 +30,7 @@ __all__ = [
     "Record",
     "TopicSpec",
     "Topics",
+    "check_schemas",
     "check_topics",
     "ensure_topics",
     "find_run",

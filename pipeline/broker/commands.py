@@ -80,9 +80,9 @@ def order(
         BrokerError: as :func:`send_command`.
     """
     # Opened first: a learner that is told to stop says so once.
-    with LogReader(settings, topics.heartbeats, "latest") as heartbeats:
+    with LogReader(settings, topics.progress, "latest") as progress:
         command = send_command(settings, topics, kind, arguments, issuer, id)
-        return await_outcome(settings, topics, command.id, timeout, heartbeats)
+        return await_outcome(settings, topics, command.id, timeout, progress)
 
 
 def await_outcome(
@@ -90,7 +90,7 @@ def await_outcome(
     topics: Topics,
     id: str,
     timeout: float = 30.0,
-    heartbeats: LogReader | None = None,
+    progress: LogReader | None = None,
 ) -> Outcome:
     """Wait for the outcome of a command that was sent.
 
@@ -99,20 +99,20 @@ def await_outcome(
         topics: of the run.
         id: the command's.
         timeout: seconds.
-        heartbeats: reads them from before the command was sent; ``None``: those from now on are read, each of which
-            tells the outcomes of the last commands.
+        progress: reads the learner's heartbeats from before the command was sent; ``None``: those from now on are read,
+            each of which tells the outcomes of the last commands.
 
     Raises:
         CommandError: the learner refused, or did not confirm in time; says whether one is alive.
         BrokerError: the heartbeats cannot be read.
     """
-    if heartbeats is None:
-        with LogReader(settings, topics.heartbeats, "latest") as own:
+    if progress is None:
+        with LogReader(settings, topics.progress, "latest") as own:
             return await_outcome(settings, topics, id, timeout, own)
     deadline = time.monotonic() + timeout
     alive: Heartbeat | None = None
     while time.monotonic() < deadline:
-        for record in heartbeats.poll(500, min(0.1, timeout)):
+        for record in progress.poll(500, min(0.1, timeout)):
             beat = _learners(record.value)
             if beat is None:
                 continue
@@ -127,7 +127,7 @@ def _learners(value: bytes) -> Heartbeat | None:
     try:
         beat = Heartbeat.decode(value)
     except InvalidRecordError:
-        return None  # anyone may write there; the learner's next one tells the same
+        return None  # what is no heartbeat tells nothing; the learner's next one tells the same
     return beat if beat.role == "learner" else None
 
 

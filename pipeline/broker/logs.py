@@ -17,6 +17,7 @@ from typing import Any, cast
 
 from confluent_kafka import KafkaError
 
+from pipeline.broker.settings import BrokerSettings
 from pipeline.errors import (
     BrokerAuthenticationError,
     BrokerError,
@@ -28,6 +29,7 @@ from pipeline.errors import (
     QueueFullError,
     UnknownTopicError,
 )
+from pipeline.tls import diagnose_tls
 
 logger = logging.getLogger("pipeline.broker")
 
@@ -41,7 +43,7 @@ AUTHENTICATION = frozenset(
     }
 )
 """The connection itself is refused."""
-REFUSED = AUTHENTICATION | frozenset(
+NO_RIGHT = frozenset(
     {
         KafkaError.TOPIC_AUTHORIZATION_FAILED,
         KafkaError.GROUP_AUTHORIZATION_FAILED,
@@ -49,7 +51,7 @@ REFUSED = AUTHENTICATION | frozenset(
         KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
     }
 )
-"""The connection, or one operation over it."""
+"""The user is known, and may not do this."""
 UNREACHABLE = frozenset(
     {
         KafkaError._TRANSPORT,
@@ -80,17 +82,27 @@ PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
 """Given up by this process itself, as when a transaction is aborted."""
 FENCED = frozenset({KafkaError._FENCED, KafkaError.PRODUCER_FENCED, KafkaError.INVALID_PRODUCER_EPOCH})
 CONFIG = frozenset({KafkaError._INVALID_ARG, KafkaError._CONFLICT})
+_NOISE = re.compile(r"^\w+://\S+: | \(after \d+ms in state [^)]*\)")
+"""What librdkafka puts around a reason: which of its connections it was, and how long that took."""
 
 
 def explain(
     error: KafkaError, address: str, *, doing: str = "talking to Kafka", topic: str | None = None
 ) -> PipelineError:
     """The package's error for a librdkafka error, with what happened, where and what to do."""
-    code, said = error.code(), error.str()
+    code, said = error.code(), _NOISE.sub("", error.str())
     named = f" (topic {topic})" if topic else ""
-    if code in REFUSED:
+    if code == KafkaError._SSL:
+        return BrokerAuthenticationError(f"no safe connection to the broker at {address} while {doing}{named}: {said}")
+    if code in AUTHENTICATION:
         return BrokerAuthenticationError(
-            f"the broker at {address} refused {doing}{named}: {said}; check user, password and permissions"
+            f"the broker at {address} refused {doing}{named}: {said}; check user and password: those of the "
+            "secret file may have been replaced (`pipeline secrets rotate`) or taken back"
+        )
+    if code in NO_RIGHT:
+        return BrokerAuthenticationError(
+            f"the broker at {address} does not allow {doing}{named}: {said}; have this user given the right, by "
+            "`pipeline secrets apply run=NAME` for a role, by `pipeline secrets client USER run=NAME` for a client"
         )
     if code in UNREACHABLE:
         return BrokerUnreachableError(
@@ -189,8 +201,10 @@ class LinkMonitor:
     is up again when a broker connection is ``UP`` in the statistics, or a record went through.
     """
 
-    def __init__(self, address: str, on_link: Callable[[LinkState], None] | None = None) -> None:
-        self._address = address
+    def __init__(self, settings: BrokerSettings, on_link: Callable[[LinkState], None] | None = None) -> None:
+        self._address = settings.address
+        self._ca = settings.ca
+        self._diagnosis: KafkaError | None = None
         self._on_link = on_link
         self._lock = threading.Lock()
         self._up = True
@@ -213,7 +227,7 @@ class LinkMonitor:
         """librdkafka's ``error_cb``."""
         code = error.code()
         if code in AUTHENTICATION:
-            self._trouble = error
+            self._trouble = self._diagnosed(error) if code == KafkaError._SSL else error
             self._set(up=False)
         elif code in UNREACHABLE:
             # The generic "all brokers are down" and a plain refusal that follows a refused password
@@ -240,7 +254,7 @@ class LinkMonitor:
         """A record went through, so the link is up."""
         self._ever_up = True
         self._all_down = False
-        self._trouble = None
+        self._trouble = self._diagnosis = None
         if not self._up:
             self._set(up=True)
 
@@ -252,6 +266,13 @@ class LinkMonitor:
                 return
             self._told.add(kind)
         logger.warning("%s", explain(error, self._address, topic=topic))
+
+    def _diagnosed(self, error: KafkaError) -> KafkaError:
+        """With the reason that librdkafka does not tell; asked for once, since it repeats the error with each try."""
+        if self._diagnosis is None:
+            found = diagnose_tls(self._address.split(",")[0].strip(), self._ca)
+            self._diagnosis = KafkaError(KafkaError._SSL, found) if found is not None else error
+        return self._diagnosis
 
     def _set(self, *, up: bool) -> None:
         with self._lock:

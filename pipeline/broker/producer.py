@@ -13,7 +13,16 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message
 
 from pipeline.broker.client import kafka_error, metadata, translate
-from pipeline.broker.logs import AUTHENTICATION, FENCED, PURGED, LinkMonitor, LinkState, RateLimitedLog, explain
+from pipeline.broker.logs import (
+    AUTHENTICATION,
+    FENCED,
+    NO_RIGHT,
+    PURGED,
+    LinkMonitor,
+    LinkState,
+    RateLimitedLog,
+    explain,
+)
 from pipeline.broker.settings import TRANSACTION_DEFAULTS, BrokerSettings, producer_options
 from pipeline.broker.topics import fixed_partition
 from pipeline.errors import (
@@ -79,7 +88,7 @@ class Producer:
         **overrides: Any,
     ) -> None:
         self._address = settings.address
-        self._monitor = LinkMonitor(settings.address, on_link)
+        self._monitor = LinkMonitor(settings, on_link)
         self._transactional = transactional_id is not None
         self._guards = guards or f"transactional id {transactional_id}"
         self._transactions = threading.Lock()
@@ -406,6 +415,9 @@ class Producer:
         return translate(exc, self._address, doing=doing, topic=topic)
 
     def _ending(self, error: KafkaError, doing: str) -> BrokerError:
+        if error.code() in NO_RIGHT:
+            # Whichever call it comes out of: what is refused is the transactional id.
+            return cast(BrokerError, explain(error, self._address, doing=f"taking over {self._guards}"))
         if error.code() not in FENCED:
             return BrokerError(
                 f"{error.name()} from {self._address} while {doing}: {error.str()}; the producer can send nothing "

@@ -11,7 +11,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from pipeline.broker.client import kafka_error, metadata, translate
-from pipeline.broker.logs import TIMED_OUT, UNREACHABLE, LinkMonitor, LinkState, RateLimitedLog
+from pipeline.broker.logs import NO_RIGHT, TIMED_OUT, UNREACHABLE, LinkMonitor, LinkState, RateLimitedLog
 from pipeline.broker.logs import explain as explain_error
 from pipeline.broker.settings import BrokerSettings, consumer_options
 from pipeline.broker.topics import is_contiguous
@@ -89,7 +89,7 @@ class LogReader:
         self._start = start
         self._partitions = None if partitions is None else frozenset(partitions)
         self._open_timeout = open_timeout
-        self._monitor = LinkMonitor(settings.address, on_link)
+        self._monitor = LinkMonitor(settings, on_link)
         self._options = consumer_options(settings, **overrides)
         self._options["error_cb"] = self._monitor.on_error
         self._options["stats_cb"] = self._monitor.on_stats
@@ -287,6 +287,8 @@ class LogReader:
                 if self._partitions is not None:
                     numbers = [number for number in numbers if number in self._partitions]
                 return [(topic, number) for number in numbers]
+            if found.error is not None and found.error.code() in NO_RIGHT:
+                raise explain_error(found.error, self._address, doing="reading", topic=topic)
             if time.monotonic() >= deadline:
                 waited = time.monotonic() - started
                 raise UnknownTopicError(

@@ -7,8 +7,8 @@ from pipeline.broker.producer import Delivery, Producer
 from pipeline.broker.reader import LogReader, Record
 from pipeline.broker.settings import BrokerSettings
 from pipeline.broker.topics import Topics, runs_topic
-from pipeline.errors import InvalidRecordError, RunNotFoundError, UnknownTopicError
-from pipeline.wire import RunManifest
+from pipeline.errors import ClientError, InvalidRecordError, RejectReason, RunNotFoundError, UnknownTopicError
+from pipeline.wire import RunManifest, fingerprint, registry
 
 logger = logging.getLogger("pipeline.broker")
 
@@ -47,22 +47,28 @@ def find_run(settings: BrokerSettings, namespace: str, run: str | None = None, t
         timeout: seconds; a learner that starts at the same time has that long to announce itself.
 
     Raises:
-        RunNotFoundError: there is no such run; names those that there are.
+        RunNotFoundError: there is no such run, and those that there are are named; or a newer release announced it, so
+            that this one cannot read how.
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    runs: dict[str, RunManifest] = {}
+    runs, newer = dict[str, RunManifest](), set[str]()
     reader = LogReader(settings, runs_topic(namespace))
     try:
-        _read(reader, runs, timeout, first_wait=timeout)
+        _read(reader, runs, timeout, first_wait=timeout, newer=newer)
         while True:
             found = _choose(runs, run)
             if found is not None:
                 return found
+            if newer and (run in newer or run is None):
+                raise RunNotFoundError(
+                    f"run {run or ', '.join(sorted(newer))} at {settings.address} was announced by a newer release "
+                    "than this one, which cannot read it; install the release that its learner has"
+                )
             left = deadline - time.monotonic()
             if left <= 0:
                 break
-            _note(reader.poll(1000, min(0.2, left)), runs)
+            _note(reader.poll(1000, min(0.2, left)), runs, newer)
     except UnknownTopicError:
         pass  # a topic without records says the same
     finally:
@@ -70,16 +76,36 @@ def find_run(settings: BrokerSettings, namespace: str, run: str | None = None, t
     raise RunNotFoundError(_not_found(settings.address, namespace, run, runs, timeout))
 
 
-def _read(reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float) -> None:
+def check_schemas(manifest: RunManifest) -> None:
+    """Refuse to send what the run's learner cannot read.
+
+    Raises:
+        ClientError: the learner is of an older release.
+    """
+    known = {released.fingerprint for released in registry().released}
+    newer = not known.issuperset(manifest.schemas)
+    # A newer learner reads what older releases wrote.
+    if not newer and fingerprint("chunk") not in manifest.schemas:
+        raise ClientError(
+            f"the learner of run {manifest.run} is of an older release, which cannot read what this one sends; install "
+            "the release that the learner has, or bring the learner up to this one"
+        )
+
+
+def _read(
+    reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float, newer: set[str] | None = None
+) -> None:
     # A missing topic is waited for only where a run is; an address is always given the whole time.
     if first_wait == 0.0:
         reader.open(min(timeout, 2.0))
     else:
         reader.open(first_wait)
-    _note(reader.read_to_end(timeout), runs)
+    _note(reader.read_to_end(timeout), runs, newer)
 
 
-def _note(records: list[Record], runs: dict[str, RunManifest]) -> None:
+def _note(records: list[Record], runs: dict[str, RunManifest], newer: set[str] | None = None) -> None:
+    """Take in manifests; the names of runs whose newest one is of a newer release go into ``newer``."""
+    newer = set() if newer is None else newer
     for record in records:
         if not record.value:
             continue
@@ -87,8 +113,13 @@ def _note(records: list[Record], runs: dict[str, RunManifest]) -> None:
             manifest = RunManifest.decode(record.value)
         except InvalidRecordError as exc:
             logger.warning("%s[%d]@%d is no manifest: %s", *record.place, record.offset, exc)
+            if exc.reason is RejectReason.UNKNOWN_SCHEMA and record.key:
+                name = record.key.decode(errors="replace")
+                newer.add(name)
+                runs.pop(name, None)
             continue
         runs[manifest.run] = manifest
+        newer.discard(manifest.run)
 
 
 def _choose(runs: dict[str, RunManifest], run: str | None) -> RunManifest | None:

@@ -45,7 +45,6 @@ CONSUMER_DEFAULTS: Mapping[str, Any] = {
     "queued.max.messages.kbytes": 32 * 1024,
     # How long a partition rests once that is full: librdkafka's second would stall whoever empties it sooner.
     "fetch.queue.backoff.ms": 10,
-    "group.id": "pipeline",
 }
 
 COMMON_DEFAULTS: Mapping[str, Any] = {
@@ -61,9 +60,14 @@ COMMON_DEFAULTS: Mapping[str, Any] = {
 }
 
 
+def is_sensitive(key: str) -> bool:
+    """Whether a librdkafka setting holds a secret."""
+    return _SENSITIVE.search(key) is not None
+
+
 def redact(options: Mapping[str, Any]) -> dict[str, Any]:
     """A copy of librdkafka options that can be shown: what looks like a secret reads ``***``."""
-    return {k: "***" if _SENSITIVE.search(k) else v for k, v in options.items()}
+    return {k: "***" if is_sensitive(k) else v for k, v in options.items()}
 
 
 @dataclass(frozen=True, repr=False)
@@ -77,7 +81,7 @@ class BrokerSettings:
         security_protocol: ``plaintext``, ``ssl``, ``sasl_plaintext`` or ``sasl_ssl``; ``None``
             means ``sasl_ssl`` with a user and ``plaintext`` without one.
         sasl_mechanism: used when there is a user.
-        ca_file: certificate authority of a TLS broker; ``None``: the system's.
+        ca: PEM of the authorities that a TLS broker's certificate may be of; empty: the system's.
         producer, consumer: raw librdkafka settings, which win over everything else here.
     """
 
@@ -86,7 +90,7 @@ class BrokerSettings:
     password: str | None = None
     security_protocol: str | None = None
     sasl_mechanism: str = "SCRAM-SHA-512"
-    ca_file: str | None = None
+    ca: str = ""
     producer: Mapping[str, Any] = field(default_factory=dict[str, Any])
     consumer: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
@@ -100,6 +104,18 @@ class BrokerSettings:
     def address(self) -> str:
         """The address as it is named in messages."""
         return self.bootstrap_servers
+
+    @property
+    def protocol(self) -> str:
+        """The security protocol, settled."""
+        if self.security_protocol is not None:
+            return self.security_protocol
+        return "sasl_ssl" if self.username else "plaintext"
+
+    @property
+    def tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.protocol.lower().endswith("ssl")
 
     def __repr__(self) -> str:
         return (
@@ -116,16 +132,13 @@ def connection_options(settings: BrokerSettings) -> dict[str, Any]:
         "bootstrap.servers": settings.bootstrap_servers,
         "client.id": "pipeline",
     }
-    protocol = settings.security_protocol
-    if protocol is None:
-        protocol = "sasl_ssl" if settings.username else "plaintext"
-    options["security.protocol"] = protocol
+    options["security.protocol"] = settings.protocol
     if settings.username:
         options["sasl.mechanism"] = settings.sasl_mechanism
         options["sasl.username"] = settings.username
         options["sasl.password"] = str.__str__(settings.password or "")
-    if settings.ca_file:
-        options["ssl.ca.location"] = settings.ca_file
+    if settings.ca:
+        options["ssl.ca.pem"] = settings.ca
     return options
 
 
@@ -148,6 +161,8 @@ def consumer_options(settings: BrokerSettings, **overrides: Any) -> dict[str, An
     return {
         **connection_options(settings),
         **CONSUMER_DEFAULTS,
+        # Nothing is committed to it, but a broker with access rules lets each user look its own up only.
+        "group.id": settings.username or "pipeline",
         **settings.consumer,
         **{k.replace("_", "."): v for k, v in overrides.items()},
     }

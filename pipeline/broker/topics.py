@@ -13,9 +13,15 @@ from confluent_kafka.admin._resource import ResourceType
 from confluent_kafka.cimpl import NewTopic
 
 from pipeline.broker.client import is_embedded, kafka_error, metadata, translate
-from pipeline.broker.logs import LinkMonitor, RateLimitedLog
+from pipeline.broker.logs import NO_RIGHT, LinkMonitor, RateLimitedLog
 from pipeline.broker.settings import BrokerSettings, admin_options, producer_options
-from pipeline.errors import BrokerUnreachableError, ConfigError, TopicMismatchError, UnknownTopicError
+from pipeline.errors import (
+    BrokerAuthenticationError,
+    BrokerUnreachableError,
+    ConfigError,
+    TopicMismatchError,
+    UnknownTopicError,
+)
 
 _HOUR_MS = 3_600_000
 _DAY_MS = 24 * _HOUR_MS
@@ -94,8 +100,13 @@ class Topics:
 
     @property
     def heartbeats(self) -> str:
-        """Signs of life of actors and nodes."""
+        """Signs of life of actors. Every client may write here, so nobody but the learner acts on what it says."""
         return self._name("heartbeats")
+
+    @property
+    def progress(self) -> str:
+        """The learner's signs of life, which pace the clients and tell what became of commands; its alone to write."""
+        return self._name("progress")
 
     @property
     def telemetry(self) -> str:
@@ -116,6 +127,7 @@ class Topics:
         retention_ms: int = 7 * _DAY_MS,
         retention_bytes: int = -1,
         max_message_bytes: int = 2 * 1024 * 1024,
+        dead_letter_bytes: int = 64 * 1024 * 1024,
     ) -> tuple[TopicSpec, ...]:
         """All topics of the run.
 
@@ -123,10 +135,14 @@ class Topics:
             partitions: of samples and episodes; all others have one.
             retention_ms: how long samples and episodes are kept.
             retention_bytes: per partition of samples; −1: unbounded.
-            max_message_bytes: bound of one (compressed) batch of samples.
+            max_message_bytes: bound of one batch of samples, which is stored uncompressed.
+            dead_letter_bytes: how much of the dead letters is kept, and a quarter more.
         """
         log_time = {"message.timestamp.type": "LogAppendTime"}
-        kept = {**log_time, "cleanup.policy": "delete", "retention.ms": str(retention_ms)}
+        # max.message.bytes bounds a batch as it is sent: 2 MiB of gzip may be 2 GiB for every reader, for ever. Stored
+        # as it is, it is bounded as it is; the broker refuses what is then too large, and only its sender notices.
+        plain = {**log_time, "compression.type": "uncompressed"}
+        kept = {**plain, "cleanup.policy": "delete", "retention.ms": str(retention_ms)}
         forever = {
             **log_time,
             "cleanup.policy": "delete",
@@ -134,10 +150,15 @@ class Topics:
             "retention.bytes": "-1",
         }
         days = {**log_time, "cleanup.policy": "delete", "retention.ms": str(7 * _DAY_MS)}
-        hours = {**log_time, "cleanup.policy": "delete", "retention.ms": str(6 * _HOUR_MS)}
+        hours = {**plain, "cleanup.policy": "delete", "retention.ms": str(6 * _HOUR_MS)}
         bounded = {
             "retention.bytes": str(retention_bytes),
             "max.message.bytes": str(max_message_bytes),
+        }
+        # Kafka forgets whole segments only, and takes none below 1 MiB.
+        letters = {
+            "retention.bytes": str(dead_letter_bytes),
+            "segment.bytes": str(max(1 << 20, dead_letter_bytes // 4)),
         }
         return (
             TopicSpec(self.runs, 1, {**log_time, "cleanup.policy": "compact"}),
@@ -146,8 +167,9 @@ class Topics:
             TopicSpec(self.versions, 1, forever),
             TopicSpec(self.commands, 1, days),
             TopicSpec(self.heartbeats, 1, hours),
+            TopicSpec(self.progress, 1, hours),
             TopicSpec(self.telemetry, 1, forever),
-            TopicSpec(self.dead_letters, 1, days),
+            TopicSpec(self.dead_letters, 1, {**days, **letters}),
         )
 
 
@@ -166,12 +188,12 @@ def fixed_partition(topic: str) -> int | None:
     return 0 if topic.endswith(_ORDERED) else None
 
 
-class _Admin:
+class AdminLink:
     """An admin client with the link monitor that explains its silence."""
 
     def __init__(self, settings: BrokerSettings) -> None:
         self.address = settings.address
-        self.monitor = LinkMonitor(settings.address)
+        self.monitor = LinkMonitor(settings)
         options: dict[str, Any] = {
             **admin_options(settings),
             "error_cb": self.monitor.on_error,
@@ -182,16 +204,26 @@ class _Admin:
             raise translate(exc, self.address, doing="starting an admin client") from exc
 
     def metadata(self, timeout: float) -> Any:
+        """Cluster metadata, waited for.
+
+        Raises:
+            BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
+        """
         return metadata(self.client, self.monitor, self.address, timeout, doing="looking at the topics")
 
-    def result(self, future: Any, timeout: float, doing: str, topic: str) -> Any:
+    def result(self, future: Any, timeout: float, doing: str, topic: str | None = None) -> Any:
+        """What a request came to, waited for.
+
+        Raises:
+            BrokerError: it was refused, or not answered in time.
+        """
         try:
             return future.result(timeout)
         except KafkaException as exc:
             raise translate(exc, self.address, doing=doing, topic=topic) from exc
         except TimeoutError as exc:
             raise BrokerUnreachableError(
-                f"{self.address} did not answer within {timeout:.1f} s while {doing} {topic}"
+                f"{self.address} did not answer within {timeout:.1f} s while {doing} {topic or ''}".rstrip()
             ) from exc
 
 
@@ -214,7 +246,7 @@ def ensure_topics(
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     existing = set(cast(dict[str, Any], found.topics))
     missing = [spec for spec in specs if spec.name not in existing]
@@ -232,6 +264,11 @@ def ensure_topics(
                 created.append(name)
             except KafkaException as exc:
                 inner = kafka_error(exc)
+                if inner is not None and inner.code() in NO_RIGHT:
+                    raise BrokerAuthenticationError(
+                        f"topic {name} does not exist at {admin.address} or this user may not see it, and it may not "
+                        "make it; have it made, and the right given, with `pipeline secrets apply run=NAME`"
+                    ) from exc
                 if inner is None or inner.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                     raise translate(exc, admin.address, doing="creating", topic=name) from exc
     _wait_until_led(admin, specs, deadline)
@@ -252,7 +289,7 @@ def check_topics(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: 
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     existing = set(cast(dict[str, Any], found.topics))
     missing = [f"{spec.name} does not exist" for spec in specs if spec.name not in existing]
@@ -273,7 +310,7 @@ def topic_id(settings: BrokerSettings, topic: str, timeout: float = 10.0) -> str
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     deadline = time.monotonic() + timeout
-    admin = _Admin(settings)
+    admin = AdminLink(settings)
     found = admin.metadata(timeout)
     if topic not in cast(dict[str, Any], found.topics):
         raise UnknownTopicError(f"topic {topic} does not exist at {settings.address}; a run's topics come and go whole")
@@ -287,7 +324,7 @@ def topic_id(settings: BrokerSettings, topic: str, timeout: float = 10.0) -> str
 
 
 def _touch(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float) -> None:
-    monitor = LinkMonitor(settings.address)
+    monitor = LinkMonitor(settings)
     options = producer_options(settings, **{"allow.auto.create.topics": True})
     options["error_cb"] = monitor.on_error
     producer = confluent_kafka.Producer(options, logger=RateLimitedLog())
@@ -295,7 +332,7 @@ def _touch(settings: BrokerSettings, specs: Sequence[TopicSpec], timeout: float)
         metadata(producer, monitor, settings.address, timeout, spec.name, doing="making topics")
 
 
-def _wait_until_led(admin: _Admin, specs: Sequence[TopicSpec], deadline: float) -> None:
+def _wait_until_led(admin: AdminLink, specs: Sequence[TopicSpec], deadline: float) -> None:
     """A created topic takes a moment until its partitions have leaders."""
     wanted = {spec.name for spec in specs}
     while True:
@@ -317,7 +354,7 @@ def _wait_until_led(admin: _Admin, specs: Sequence[TopicSpec], deadline: float) 
         admin.client.poll(0.05)
 
 
-def _problems(admin: _Admin, specs: Sequence[TopicSpec], timeout: float) -> list[str]:
+def _problems(admin: AdminLink, specs: Sequence[TopicSpec], timeout: float) -> list[str]:
     found = cast(dict[str, Any], admin.metadata(timeout).topics)
     resources = {spec.name: ConfigResource(ResourceType.TOPIC, spec.name) for spec in specs}
     if not resources:

@@ -1,12 +1,15 @@
 """What each sub-command does; heavy imports happen inside, so that help is quick."""
 
+import logging
 import signal
 import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
 from pipeline.config import PipelineConfig, documentation, settings
-from pipeline.errors import ConfigError
+from pipeline.errors import ConfigError, PipelineError
+
+log = logging.getLogger(__name__)
 
 
 def services(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
@@ -14,6 +17,12 @@ def services(config: PipelineConfig, action: str, overrides: Sequence[str]) -> i
     from pipeline.services import services_down, services_fetch, services_status, services_up
 
     section = config.services
+    if action == "up" and section.security == "tls":
+        from pipeline.cli.secrets import apply_secrets, init_secrets
+
+        init_secrets(config)
+        secrets = config.secrets.folder
+        return services_up(section.folder, section.kind, section.detach, secrets, lambda: apply_secrets(config))
     if action == "up":
         return services_up(section.folder, section.kind, section.detach)
     if action == "down":
@@ -32,7 +41,7 @@ def topics(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int
         raise ConfigError("Which run's topics? Give run=NAME.")
     kafka = config.kafka
     broker = connect(config).broker
-    specs = Topics(config.namespace, config.run).specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms)
+    specs = Topics(config.namespace, config.run).specs(**kafka.topic_settings())
     if action == "create":
         created = ensure_topics(broker, specs, timeout=kafka.timeout_s, replication=kafka.replication)
         print("\n".join(f"created {name}" for name in created) or "Every topic was there already.")
@@ -117,14 +126,31 @@ def replay(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int
 
 
 def cleanup(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:
-    """``pipeline cleanup run=NAME``: removes old weights by the policy of ``cleanup``."""
+    """``pipeline cleanup run=NAME``: removes old weights by the policy of ``cleanup``, once or again and again."""
+    if not config.run:
+        raise ConfigError("Which run's weights? Give run=NAME.")
+    every = config.cleanup.every_s
+    if not every:
+        _clean_up(config)
+        return 0
+    stop = threading.Event()
+    _on_signals(stop.set)
+    while not stop.is_set():
+        try:
+            _clean_up(config)
+        except PipelineError as error:
+            # Broker and store come and go, and the run may be yet to begin.
+            log.warning("%s Next time in %g s.", error, every)
+        stop.wait(every)
+    return 0
+
+
+def _clean_up(config: PipelineConfig) -> None:
     from pipeline.broker import Topics, find_run
     from pipeline.connect import connect
     from pipeline.learner.run_folder import RunFolder
     from pipeline.weights import ObjectStore, run_clean_up
 
-    if not config.run:
-        raise ConfigError("Which run's weights? Give run=NAME.")
     folder = RunFolder(config.saves, config.run)
     if not folder.path.is_dir():
         raise ConfigError(
@@ -144,8 +170,8 @@ def cleanup(config: PipelineConfig, action: str, overrides: Sequence[str]) -> in
         folder.needed_versions(),
         config.kafka.timeout_s,
     )
-    print(f"removed {len(removed)} versions: {removed[0]} … {removed[-1]}" if removed else "nothing to remove")
-    return 0
+    said = f"removed {len(removed)} versions: {removed[0]} … {removed[-1]}" if removed else "nothing to remove"
+    print(said, flush=True)
 
 
 def demo(config: PipelineConfig, action: str, overrides: Sequence[str]) -> int:

@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from pipeline.cli import commands
+from pipeline.cli import commands, secrets
 from pipeline.config import PipelineConfig, documentation, load_config, settings
 from pipeline.config.ranges import CHOICES
 from pipeline.errors import PipelineError
@@ -22,11 +22,13 @@ class Command(NamedTuple):
         run: gets the configuration, the action, and the overrides as they were typed; returns the exit status.
         actions: words that may follow the command; the first is the default.
         summary: one line of help.
+        operand: the setting that one more word after the action is for; empty: there is none.
     """
 
     run: Callable[[PipelineConfig, str, Sequence[str]], int]
     actions: tuple[str, ...]
     summary: str
+    operand: str = ""
 
 
 COMMANDS: dict[str, Command] = {
@@ -37,6 +39,12 @@ COMMANDS: dict[str, Command] = {
         "start, end or show broker and object store",
     ),
     "topics": Command(commands.topics, ("check", "create"), "check or create the topics of run=NAME"),
+    "secrets": Command(
+        secrets.secrets,
+        ("init", "apply", "client", "revoke", "rotate"),
+        "certificates, users and rights; client, revoke and rotate take a NAME",
+        operand="secrets.name",
+    ),
     "learner": Command(commands.learner, (), "the training node"),
     "client": Command(commands.client, (), "act in a vectorised environment, for the newest run"),
     "telemetry": Command(commands.telemetry, (), "moving averages, figure and metrics of a run"),
@@ -79,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 file=sys.stderr,
             )
             return 2
+    if command.operand and words and "=" not in words[0]:
+        words[0] = f"{command.operand}={words[0]}"
     try:
         config = load_config(words)
         configure_logging(config.log_level)

@@ -22,7 +22,7 @@ from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from pipeline.broker import find_run
+from pipeline.broker import check_schemas, find_run
 from pipeline.client.builder import ChunkBuilder
 from pipeline.client.counters import ALIVE, COUNTERS, LEARNER_SEQUENCE, LINK_UP, RUN_ENDED
 from pipeline.client.handle import UplinkHandle
@@ -33,9 +33,9 @@ from pipeline.client.sender import Sender, Sending
 from pipeline.client.transition import Transition
 from pipeline.client.uplink import UplinkSettings
 from pipeline.config import PipelineConfig, from_dict
-from pipeline.connect import connect
+from pipeline.connect import connect, signer_of
 from pipeline.errors import ClientError, ConnectorClosedError
-from pipeline.experience import EpisodeInfo, Layout, Version, new_session
+from pipeline.experience import EpisodeInfo, Layout, Version
 from pipeline.wire import RunManifest
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,8 @@ class Connector(ABC, Generic[AgentT, SenderT]):
         RunNotFoundError: there is no such run on the broker.
         BrokerUnreachableError: nobody answers at the address.
         ServerTimeoutError: the learner did not answer, or no weights came, within ``client.first_weights_timeout_s``.
-        ClientError: the run is of another algorithm, or the file of ``client.ledger`` cannot be opened.
+        ClientError: the run is of another algorithm, or its learner of an older release, or the file of
+            ``client.ledger`` cannot be opened.
         ConnectorClosedError: ``stop()`` said so.
     """
 
@@ -103,6 +104,7 @@ class Connector(ABC, Generic[AgentT, SenderT]):
         self.manifest: RunManifest = find_run(
             connection.broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s
         )
+        check_schemas(self.manifest)
         self.run = self.manifest.run
         if self.manifest.algorithm not in self.ALGORITHMS:
             raise ClientError(
@@ -112,8 +114,9 @@ class Connector(ABC, Generic[AgentT, SenderT]):
             )
         self.run_config: PipelineConfig = from_dict(json.loads(self.manifest.config_json))
         self.layout = Layout.from_json(json.loads(self.manifest.layout_json))
-        self.actor = settings.actor or f"{socket.gethostname()}-{os.getpid()}"
-        self.session = new_session()
+        signer = signer_of(config)
+        self.actor = signer.actor(settings.actor or f"{socket.gethostname()}-{os.getpid()}")
+        self.session = signer.new_session()
         if settings.ledger:
             # What cannot be opened is said here, not by an uplink that dies again and again.
             ActorLedger(settings.ledger).close()
@@ -129,7 +132,7 @@ class Connector(ABC, Generic[AgentT, SenderT]):
         self._counters[LEARNER_SEQUENCE] = -1
         self._outbox = Outbox(settings.queue_bytes, self._queue_policy())
         self._sender = self._make_sender(
-            Sending(self.run, self.actor, self.session, self.layout),
+            Sending(self.run, self.actor, self.session, self.layout, signer),
             ChunkBuilder(self.layout, settings.chunk_steps, settings.chunk_bytes),
         )
         self._version = Version(-1, -1)
@@ -146,6 +149,7 @@ class Connector(ABC, Generic[AgentT, SenderT]):
             run=self.run,
             actor=self.actor,
             session=self.session,
+            signer=signer,
             queue_bytes=settings.queue_bytes,
             heartbeat_s=settings.heartbeat_s,
             log_level=config.log_level,

@@ -3,7 +3,7 @@
 import logging
 import threading
 from abc import ABC, abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pipeline.client.builder import ChunkBuilder
@@ -11,7 +11,7 @@ from pipeline.client.counters import DROPPED, PUSHED
 from pipeline.client.outbox import Item, Outbox
 from pipeline.client.transition import Transition
 from pipeline.experience import Chunk, EpisodeInfo, Layout, Version
-from pipeline.wire import RecordHeaders, decode_chunk, encode_chunk, encode_episode, fingerprint
+from pipeline.wire import RecordHeaders, Signer, decode_chunk, encode_chunk, encode_episode, fingerprint
 
 log = logging.getLogger(__name__)
 
@@ -24,12 +24,14 @@ class Sending:
         run: the run's name.
         actor, session: the client's identity.
         layout: the run's columns.
+        signer: vouches for the identity.
     """
 
     run: str
     actor: str
     session: str
     layout: Layout
+    signer: Signer = field(default_factory=Signer)
 
 
 class Sender(ABC):
@@ -127,7 +129,7 @@ class Sender(ABC):
             schema=self._schemas[topic],
             count=count,
         )
-        return headers.to_kafka()
+        return sending.signer.sign(headers).to_kafka()
 
 
 def _environments(transition: Transition) -> int:

@@ -30,15 +30,26 @@ from pipeline.client.counters import (
 from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Mailbox
 from pipeline.connect import Connection
-from pipeline.errors import BrokerError, DeliveryError, InvalidRecordError, PipelineError, QueueFullError
+from pipeline.errors import (
+    BrokerAuthenticationError,
+    BrokerError,
+    DeliveryError,
+    InvalidRecordError,
+    PipelineError,
+    QueueFullError,
+    UnknownTopicError,
+)
 from pipeline.experience import Version
 from pipeline.logs import configure_logging
 from pipeline.weights import Follower, ObjectStore, unpack
-from pipeline.wire import Heartbeat, Member, RunManifest
+from pipeline.wire import Heartbeat, Member, RecordHeaders, RunManifest, Signer, fingerprint
 
 log = logging.getLogger(__name__)
 
 Pipe: TypeAlias = "_Connection[Any, Any]"
+_Item: TypeAlias = tuple[int, str, bytes, list[tuple[str, bytes]]]
+_REFUSED_PAUSE_S = 2.0
+_REFUSALS_SAID = 8
 
 
 @dataclass(frozen=True)
@@ -49,6 +60,7 @@ class UplinkSettings:
         connection: broker and store.
         namespace, run: name the topics.
         actor, session: this client's identity.
+        signer: vouches for it.
         queue_bytes: bound on librdkafka's own queue, in bytes.
         heartbeat_s: seconds between two heartbeats.
         log_level: of this process.
@@ -62,6 +74,7 @@ class UplinkSettings:
     run: str
     actor: str
     session: str
+    signer: Signer
     queue_bytes: int
     heartbeat_s: float
     log_level: str
@@ -109,7 +122,8 @@ class _Uplink:
         self._beats = 0
         self._loop = _Loop(settings.loop_timeout_s)
         self._ledger = ActorLedger(settings.ledger) if settings.ledger else None
-        self._again: list[tuple[int, str, bytes, list[tuple[str, bytes]]]] = []
+        self._again: list[tuple[float, _Item]] = []
+        self._refusals: set[str] = set()
         # Deliveries never time out, unless the user says so: what waits is sent, in order, whenever the broker is back.
         timeout = settings.connection.broker.producer.get("message.timeout.ms", 0)
         self._producer = Producer(
@@ -137,9 +151,7 @@ class _Uplink:
                 return
             self._producer.poll(0)
             self._report()
-            again, self._again = self._again, []
-            for item in again:
-                self._send(*item)
+            self._send_again(time.monotonic())
 
     def leave(self) -> None:
         """The connector is gone: where this client took part, say that it does no longer, behind all that it sent."""
@@ -171,9 +183,14 @@ class _Uplink:
                 self._acknowledged.append(index)
             elif isinstance(delivery.error, DeliveryError):
                 # Timed out: the log may hold it or not. Its identity lets the learner count it once.
-                self._again.append((index, topic, value, headers))
+                self._again.append((0.0, (index, topic, value, headers)))
+            elif isinstance(delivery.error, BrokerAuthenticationError | UnknownTopicError):
+                # A right may be given, a topic made; until then the record waits, as it does without a broker.
+                self._again.append((time.monotonic() + _REFUSED_PAUSE_S, (index, topic, value, headers)))
+                self._say_refusal(delivery.error)
             else:
-                self._tell("link", False, f"A record was not delivered: {delivery.error}")
+                # Such as one that the broker's topic does not take: it never will.
+                self._tell("refused", index, str(delivery.error))
 
         while True:
             try:
@@ -187,6 +204,19 @@ class _Uplink:
                 # Such as a record above the broker's bound: trying again would stop all that follow.
                 self._tell("refused", index, str(error))
                 return
+
+    def _send_again(self, now: float) -> None:
+        """Send what was not delivered and is due."""
+        due = [item for when, item in self._again if when <= now]
+        self._again = [(when, item) for when, item in self._again if when > now]
+        for item in due:
+            self._send(*item)
+
+    def _say_refusal(self, error: PipelineError) -> None:
+        """Once for each sentence: it comes back with every try."""
+        if str(error) not in self._refusals and len(self._refusals) < _REFUSALS_SAID:
+            self._refusals.add(str(error))
+            self._tell("link", False, f"{error}.")
 
     def _report(self) -> None:
         if self._acknowledged:
@@ -211,6 +241,8 @@ class _Uplink:
             try:
                 task()
                 return
+            except (BrokerAuthenticationError, UnknownTopicError) as error:
+                self._say_refusal(error)
             except PipelineError as error:
                 log.debug("%s: %s", task.__name__, error)
             self._stopping.wait(pause)
@@ -237,7 +269,7 @@ class _Uplink:
 
     def _exchange_heartbeats(self) -> None:
         settings = self._settings
-        reader = LogReader(settings.connection.broker, self._topics.heartbeats, start="latest")
+        reader = LogReader(settings.connection.broker, self._topics.progress, start="latest")
         manifests = LogReader(settings.connection.broker, self._topics.runs, start="earliest")
         due, joined = 0.0, False
         try:
@@ -268,9 +300,14 @@ class _Uplink:
             dropped=self._counters[DROPPED],
             joins=joins,
         )
+        version = Version(beat.version_epoch, beat.version_number)
+        headers = RecordHeaders(
+            settings.run, settings.actor, settings.session, self._beats, version, fingerprint("heartbeat"), 1
+        )
         self._beats += 1
         try:
-            self._producer.send(self._topics.heartbeats, beat.encode(), key=settings.actor)
+            signed = settings.signer.sign(headers).to_kafka()
+            self._producer.send(self._topics.heartbeats, beat.encode(), key=settings.actor, headers=signed)
         except QueueFullError:
             log.debug("no heartbeat: the producer's queue is full of samples")
 

@@ -17,7 +17,7 @@ from pipeline.config.roles import (
     ReplayConfig,
     TelemetryConfig,
 )
-from pipeline.config.services import KafkaConfig, ServicesConfig, StoreConfig
+from pipeline.config.services import KafkaConfig, SecretsConfig, ServicesConfig, StoreConfig
 from pipeline.config.tree import PipelineConfig
 
 __all__ = [
@@ -32,6 +32,7 @@ __all__ = [
     "PPOConfig",
     "PipelineConfig",
     "ReplayConfig",
+    "SecretsConfig",
     "ServicesConfig",
     "StoreConfig",
     "SyncConfig",

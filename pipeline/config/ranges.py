@@ -8,13 +8,23 @@ from pipeline.errors import ConfigError
 
 CHOICES = {
     "services.kind": ("embedded", "local", "external"),
+    "services.security": ("none", "tls"),
     "client.queue_policy": ("block", "drop_oldest", "drop_newest"),
     "log_level": ("debug", "info", "warning", "error"),
     "algorithm.name": ("dqn", "rainbow", "ppo"),
     "algorithm.activation": ("relu", "tanh"),
     "algorithm.sync.on_lost_client": ("continue", "stop"),
     "algorithm.network": ("mlp", "nature", "impala", "minatar"),
-    "replay.topic": ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters"),
+    "replay.topic": (
+        "samples",
+        "episodes",
+        "versions",
+        "commands",
+        "heartbeats",
+        "progress",
+        "telemetry",
+        "dead-letters",
+    ),
 }
 
 POSITIVE = (
@@ -35,6 +45,7 @@ POSITIVE = (
     "algorithm.sync.clients",
     "algorithm.sync.min_clients",
     "environment.frame_stack",
+    "kafka.dead_letter_bytes",
     "learner.version_window",
     "learner.prefetch_chunks",
     "client.chunk_steps",
@@ -66,6 +77,7 @@ BETWEEN = {
     "algorithm.sync.collect_fraction": (0, 1),
     "algorithm.sync.collect_grace_s": (0, math.inf),
     "learner.stale_warning": (0, 1),
+    "cleanup.every_s": (0, math.inf),
 }
 """The least and the largest value."""
 

@@ -29,16 +29,23 @@ class LearnerConfig:
     """Records above this size are refused undecoded, in bytes."""
     prefetch_chunks: int = 64
     """Decoded chunks that may wait between ingest and training."""
+    dead_letters_per_s: float = 20.0
+    """Dead letters written a second in the long run, 256 at once; beyond that, refused records are counted only."""
     heartbeat_s: float = 0.1
     """How often the learner announces how far it has come, in seconds."""
     metrics_port: int = 0
-    """Port of the Prometheus metrics on loopback; 0: none."""
+    """Port of the Prometheus metrics; 0: none."""
     trackers: list[str] = field(default_factory=lambda: ["tensorboard"])
     """Where the figures of training are written at each version: tensorboard (in the run's folder), wandb."""
     stale_warning: float = 0.2
     """A warning is logged when an actor loses more than this share of its transitions to staleness; 1: never."""
+    actors: str = ""
+    """Mark of the key that actors' names are checked by, which a learner fills in from its secret file; empty: they are
+    not checked."""
     torch_threads: int = 1
     """Threads that torch may use."""
+    device: str = "cpu"
+    """Where updates are computed: cpu, cuda, or cuda:N."""
 
 
 @dataclass
@@ -46,7 +53,7 @@ class ClientConfig:
     """The connector and the acting loop."""
 
     actor: str = ""
-    """The actor's name; empty: host name and process id."""
+    """The actor's name, behind that of the client in the secret file; empty: host name and process id."""
     seed: int = 0
     """Seed of the environments and of exploration, together with the actor's name."""
     chunk_steps: int = 256
@@ -87,7 +94,7 @@ class TelemetryConfig:
     figure: str = ""
     """Where the figure is saved; empty: saves/<run>/telemetry.png."""
     metrics_port: int = 0
-    """Port of the Prometheus metrics on loopback; 0: none."""
+    """Port of the Prometheus metrics; 0: none."""
     save_best: bool = True
     """Whether the learner is told to keep the version that the best window of episodes was played with."""
 
@@ -102,6 +109,8 @@ class CleanUpConfig:
     """This many newest versions stay."""
     keep_every: int = 100
     """Versions whose number is a multiple of this stay; 0: none for that reason."""
+    every_s: float = 0.0
+    """How often `pipeline cleanup` does it again, in seconds; 0: it does it once."""
 
 
 @dataclass
@@ -117,7 +126,7 @@ class ReplayConfig:
     """`pipeline replay`: which part of a recorded run, and what to make of it."""
 
     topic: str = "samples"
-    """samples, episodes, versions, commands, heartbeats, telemetry or dead-letters."""
+    """samples, episodes, versions, commands, heartbeats, progress, telemetry or dead-letters."""
     partition: int = -1
     """One partition of the topic; -1: all."""
     offsets: str = ""

@@ -13,7 +13,7 @@ from pipeline.config.roles import (
     ReplayConfig,
     TelemetryConfig,
 )
-from pipeline.config.services import KafkaConfig, ServicesConfig, StoreConfig
+from pipeline.config.services import KafkaConfig, SecretsConfig, ServicesConfig, StoreConfig
 
 
 @dataclass
@@ -30,8 +30,12 @@ class PipelineConfig:
     """The folder that run folders are made in."""
     log_level: str = "info"
     """debug, info, warning or error."""
+    metrics_host: str = "127.0.0.1"
+    """The address that Prometheus metrics are served on, where a role's metrics_port asks for them."""
     services: ServicesConfig = field(default_factory=ServicesConfig)
     """Broker and store."""
+    secrets: SecretsConfig = field(default_factory=SecretsConfig)
+    """`pipeline secrets`."""
     kafka: KafkaConfig = field(default_factory=KafkaConfig)
     """The broker."""
     store: StoreConfig = field(default_factory=StoreConfig)

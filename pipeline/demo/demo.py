@@ -18,7 +18,7 @@ from pipeline.config.loading import OPEN_MAPPINGS
 from pipeline.connect import connect
 from pipeline.demo.evaluation import EvaluationThread
 from pipeline.demo.view import START_S, Progress, render
-from pipeline.errors import InvalidRecordError, PipelineError
+from pipeline.errors import ConfigError, InvalidRecordError, PipelineError
 from pipeline.learner.run_folder import RunFolder, new_run_name
 from pipeline.services import running_services, services_fetch
 from pipeline.wire import Heartbeat, TelemetryWindow
@@ -34,8 +34,14 @@ def run_demo(config: PipelineConfig) -> int:
         0 when solved, 1 when not within ``demo.max_seconds``.
 
     Raises:
+        ConfigError: the demo's roles are asked to come with secrets.
         PipelineError: a service or process could not be started, or ended by itself.
     """
+    if config.services.security != "none":
+        raise ConfigError(
+            "the demo's roles have no secret files: leave security=tls out; docs/security.md has a run with it in "
+            "a few commands"
+        )
     console = Console()
     config.run = config.run or new_run_name(config)
     # All start at once on one machine: the clients wait for a learner that is still importing torch.
@@ -140,7 +146,8 @@ def _watch(
     """Follow heartbeats, windows and evaluations until it is solved or the time is over."""
     topics = Topics(config.namespace, config.run)
     broker = connect(config).broker
-    reader = LogReader(broker, [topics.heartbeats, topics.telemetry], start="earliest", open_timeout=START_S)
+    read = [topics.progress, topics.heartbeats, topics.telemetry]
+    reader = LogReader(broker, read, start="earliest", open_timeout=START_S)
     started = False
     try:
         with Live(render(progress), console=console, refresh_per_second=4, transient=False) as live:
@@ -166,7 +173,7 @@ def _watch(
 
 def _note(progress: Progress, topic: str, value: bytes, topics: Topics) -> None:
     try:
-        if topic == topics.heartbeats:
+        if topic in (topics.progress, topics.heartbeats):
             progress.note_heartbeat(Heartbeat.decode(value))
         else:
             progress.note_window(TelemetryWindow.decode(value))

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pipeline.broker import Record
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Chunk, Layout
-from pipeline.wire import Limits, RecordHeaders, decode_chunk
+from pipeline.wire import Limits, RecordHeaders, Voucher, decode_chunk
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,12 +34,14 @@ class Examiner:
         layout: the run's columns.
         run: records of other runs are refused.
         limits: bounds on a record.
+        voucher: tells in whose name a record was written; None: nobody does, and every name is taken as it is.
     """
 
-    def __init__(self, layout: Layout, run: str, limits: Limits) -> None:
+    def __init__(self, layout: Layout, run: str, limits: Limits, voucher: Voucher | None = None) -> None:
         self._layout = layout
         self._run = run
         self._limits = limits
+        self._voucher = voucher
 
     def examine(self, record: Record, skipped: int = 0, oldest: int = 0) -> Arrival:
         """Judge a record by its bytes; never raises.
@@ -51,7 +53,11 @@ class Examiner:
         """
         headers: RecordHeaders | None = None
         try:
-            headers = RecordHeaders.from_kafka(record.headers)
+            found = RecordHeaders.from_kafka(record.headers)
+            if self._voucher is not None:
+                # A forged name is none: nothing may be counted under it.
+                self._voucher.check(found)
+            headers = found
             if headers.run != self._run:
                 raise InvalidRecordError(RejectReason.WRONG_RUN, f"it is of run {headers.run!r}, this is {self._run!r}")
             if headers.version.number < oldest:

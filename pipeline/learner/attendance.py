@@ -3,8 +3,8 @@
 The learner's decisions that depend on time are made here and nowhere else, and go into the journal as events of
 :mod:`pipeline.learner.roster`. :class:`Attendance` has no clock of its own: whoever calls it says what time it is.
 
-The learner's own heartbeats, read back from the topic, are the proof that the broker carries any: while they do not
-come back nobody is declared lost, and all clocks start anew once they do.
+The learner's own heartbeats, read back from the topic progress, which nobody else writes, are the proof that the broker
+carries any: while they do not come back nobody is declared lost, and all clocks start anew once they do.
 """
 
 import logging
@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from pipeline.broker import LogReader
+from pipeline.broker import LogReader, Record
 from pipeline.config import SyncConfig
 from pipeline.errors import InvalidRecordError, PipelineError
 from pipeline.learner.roster import BEGIN, TAKE, Participant, Roster, join, lost
-from pipeline.wire import Heartbeat, JournalEvent, Member, is_identity
+from pipeline.wire import Heartbeat, JournalEvent, Member, RecordHeaders, Voucher, is_identity
 
 log = logging.getLogger(__name__)
 
@@ -102,7 +102,7 @@ class Attendance:
         if beat.run != self._run:
             return
         with self._lock:
-            if beat.session == self._session:
+            if beat.role == "learner" and beat.session == self._session:
                 if self._deaf(now):
                     self._anew = now
                 self._own = now
@@ -279,19 +279,30 @@ class Attendance:
 
 
 class HeartbeatListener:
-    """Reads the heartbeats topic in a thread of its own, from its present end on.
+    """Reads the heartbeats of actors, and the learner's own, in a thread of its own, from their present end on.
 
     Args:
-        reader: the topic, from "latest" on; closed with this.
+        reader: the topics heartbeats and progress, from "latest" on; closed with this.
+        actors: the topic heartbeats, to which any client may write: what it says of a learner does not count.
         attendance: hears them.
+        voucher: tells in whose name an actor's was written; None: every name is taken as it is.
         clock: the time, in seconds.
 
     Raises:
         BrokerError: on entering, the topic cannot be opened.
     """
 
-    def __init__(self, reader: LogReader, attendance: Attendance, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        reader: LogReader,
+        actors: str,
+        attendance: Attendance,
+        voucher: Voucher | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._reader = reader
+        self._actors = actors
+        self._voucher = voucher
         self._attendance = attendance
         self._clock = clock
         self._stopping = threading.Event()
@@ -323,14 +334,28 @@ class HeartbeatListener:
         try:
             while not self._stopping.is_set():
                 for record in self._reader.poll(1000, 0.1):
-                    self._hear(record.value)
+                    self._hear(record)
         except PipelineError as error:
             self._error = error
 
-    def _hear(self, value: bytes) -> None:
+    def _hear(self, record: Record) -> None:
         try:
-            beat = Heartbeat.decode(value)
+            beat = Heartbeat.decode(record.value)
+            if record.topic == self._actors and not self._genuine(record, beat):
+                return
         except InvalidRecordError as error:
             log.debug("A record of the heartbeats topic is none and is passed over: %s", error)
             return
         self._attendance.heard(beat, self._clock())
+
+    def _genuine(self, record: Record, beat: Heartbeat) -> bool:
+        """Whether a record of actors is one of the actor that it names.
+
+        Raises:
+            InvalidRecordError: its headers are none, or not its client's.
+        """
+        if self._voucher is None:
+            return beat.role == "actor"
+        headers = RecordHeaders.from_kafka(record.headers)
+        self._voucher.check(headers)
+        return beat.role == "actor" and (headers.actor, headers.session) == (beat.node, beat.session)

@@ -8,7 +8,7 @@ from pipeline.config import AlgorithmConfig, PipelineConfig, from_dict, to_dict
 from pipeline.errors import ConfigError
 from pipeline.learner.parameters import LIVE, PREFIX, UNUSED, rule
 
-_LEARNER = ("seed", "version_window", "max_chunk_bytes", "torch_threads")
+_LEARNER = ("seed", "version_window", "max_chunk_bytes", "actors", "torch_threads", "device")
 _ENVIRONMENT = ("id", "kwargs", "frame_stack", "actions", "action_masks")
 
 
@@ -17,7 +17,7 @@ def decisive(config: Mapping[str, Any]) -> dict[str, Any]:
     chosen = {
         "algorithm": config["algorithm"],
         "environment": {name: config["environment"][name] for name in _ENVIRONMENT if name in config["environment"]},
-        "learner": {name: config["learner"][name] for name in _LEARNER},
+        "learner": {name: config["learner"][name] for name in _LEARNER if name in config["learner"]},
     }
     return dict(_leaves(chosen, ""))
 

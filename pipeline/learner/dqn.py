@@ -42,7 +42,8 @@ class DQNTrainingNode(TrainingNode):
 
     def __init__(self, config: PipelineConfig) -> None:
         super().__init__(config)
-        self.algorithm = DQN(self.layout, _checked(config.algorithm), config.learner.seed)
+        learner = config.learner
+        self.algorithm = DQN(self.layout, _checked(config.algorithm), learner.seed, learner.device)
         self._empty()
 
     def insert(self, headers: RecordHeaders, chunk: Chunk, record: Record) -> None:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from pipeline.broker import OrderedReader, Record
 from pipeline.config import AlgorithmConfig, PipelineConfig
+from pipeline.connect import voucher_of
 from pipeline.environment import read_layout
 from pipeline.errors import CheckpointError, CommandError, ConfigError, InvalidRecordError
 from pipeline.experience import Chunk, Version
@@ -75,7 +76,7 @@ class Fold(ABC):
         self.commands = Commands()
         self.settings = config.algorithm
         self.figures: Mapping[str, float] = {}
-        self.metrics = LearnerMetrics(config.learner.metrics_port)
+        self.metrics = LearnerMetrics(config.learner.metrics_port, config.metrics_host)
         self.version = Version(0, -1)
         self.parent: Version | None = None
         self.in_force: Mapping[str, NDArray[Any]] | None = None
@@ -178,8 +179,13 @@ class Fold(ABC):
         return self.judge.identities
 
     def examiner(self) -> Examiner:
-        """Decodes and validates this run's records."""
-        return Examiner(self.layout, self.run_name, Limits(max_bytes=self.config.learner.max_chunk_bytes))
+        """Decodes and validates this run's records.
+
+        Raises:
+            ConfigError: names are to be checked, and the secret file does not hold the key.
+        """
+        limits = Limits(max_bytes=self.config.learner.max_chunk_bytes)
+        return Examiner(self.layout, self.run_name, limits, voucher_of(self.config))
 
     # -- steps --------------------------------------------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from pipeline.errors import CheckpointError
 from pipeline.experience import Identity
-from pipeline.wire import Position
+from pipeline.wire import Position, client_of
 
 _Key = tuple[str, str]
 
@@ -75,6 +75,8 @@ class Identities:
             goes (:attr:`evicted`).
         max_sessions: sessions remembered in all; beyond it the one heard of longest ago goes (:attr:`evicted`).
         max_runs: runs remembered in all; beyond it the session heard of longest ago goes (:attr:`evicted`).
+        max_sessions_of_client: sessions remembered of one client, of all its actors; beyond it the client's session
+            heard of longest ago goes (:attr:`evicted`).
 
     Attributes:
         evicted: sessions forgotten.
@@ -82,15 +84,22 @@ class Identities:
     """
 
     def __init__(
-        self, window: int = 1024, max_sessions_of_actor: int = 16, max_sessions: int = 4096, max_runs: int = 65_536
+        self,
+        window: int = 1024,
+        max_sessions_of_actor: int = 16,
+        max_sessions: int = 4096,
+        max_runs: int = 65_536,
+        max_sessions_of_client: int = 256,
     ) -> None:
         self._window = window
         self._max_sessions_of_actor = max_sessions_of_actor
+        self._max_sessions_of_client = max_sessions_of_client
         self._max_sessions = max_sessions
         self._max_runs = max_runs
-        # Both from the session heard of longest ago to the one heard of last.
+        # All from the session heard of longest ago to the one heard of last.
         self._sessions: OrderedDict[_Key, _Session] = OrderedDict()
         self._of_actor: dict[str, OrderedDict[_Key, None]] = {}
+        self._of_client: dict[str, OrderedDict[_Key, None]] = {}
         self._runs = 0
         self.evicted = 0
         self.forgotten = 0
@@ -150,9 +159,10 @@ class Identities:
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"identities: the table in the checkpoint is damaged: {error!r}") from error
         self._sessions = sessions
-        self._of_actor = {}
+        self._of_actor, self._of_client = {}, {}
         for key in sessions:
             self._of_actor.setdefault(key[0], OrderedDict())[key] = None
+            self._of_client.setdefault(client_of(key[0]), OrderedDict())[key] = None
         self._runs = sum(len(session.firsts) for session in sessions.values())
         self.evicted, self.forgotten = evicted, forgotten
 
@@ -162,22 +172,28 @@ class Identities:
         if session is not None:
             self._sessions.move_to_end(key)
             self._of_actor[key[0]].move_to_end(key)
+            self._of_client[client_of(key[0])].move_to_end(key)
             return session
         session = self._sessions[key] = _Session()
-        own = self._of_actor.setdefault(key[0], OrderedDict())
-        own[key] = None
-        while len(own) > self._max_sessions_of_actor:
-            self._evict(next(iter(own)))
+        for owner, index, most in (
+            (key[0], self._of_actor, self._max_sessions_of_actor),
+            (client_of(key[0]), self._of_client, self._max_sessions_of_client),
+        ):
+            own = index.setdefault(owner, OrderedDict())
+            own[key] = None
+            while len(own) > most:
+                self._evict(next(iter(own)))
         while len(self._sessions) > self._max_sessions:
             self._evict(next(iter(self._sessions)))
         return session
 
     def _evict(self, key: _Key) -> None:
         self._runs -= len(self._sessions.pop(key).firsts)
-        own = self._of_actor[key[0]]
-        del own[key]
-        if not own:
-            del self._of_actor[key[0]]
+        for owner, index in ((key[0], self._of_actor), (client_of(key[0]), self._of_client)):
+            own = index[owner]
+            del own[key]
+            if not own:
+                del index[owner]
         self.evicted += 1
 
 

@@ -24,7 +24,8 @@ from pipeline.broker import (
 from pipeline.config import PipelineConfig, to_dict
 from pipeline.connect import Connection, connect
 from pipeline.errors import FencedError, InvalidRecordError, LearnerError, TopicReplacedError
-from pipeline.weights import Lineage, ObjectStore, Publisher, read_lineage
+from pipeline.experience import Version
+from pipeline.weights import Lineage, ObjectStore, Publisher, read_lineage, weights_key
 from pipeline.wire import COMMANDS, ModelVersionRecord
 
 log = logging.getLogger(__name__)
@@ -139,12 +140,13 @@ def open_links(config: PipelineConfig, run: str) -> Generator[Links]:
     topics = Topics(config.namespace, run)
     ensure_topics(
         connection.broker,
-        topics.specs(partitions=kafka.partitions, retention_ms=kafka.retention_ms),
+        topics.specs(**kafka.topic_settings()),
         timeout=kafka.timeout_s,
         replication=kafka.replication,
     )
     store = ObjectStore(connection.store)
-    store.ensure_bucket()
+    # Who may only get and put sees by a key of its own run whether the bucket is there.
+    store.ensure_bucket(probe=weights_key(run, Version(1, 0)))
     with ExitStack() as stack:
         producer = Producer(connection.broker)
         stack.callback(producer.close)

@@ -1,4 +1,4 @@
-"""Prometheus metrics of the learner, on loopback."""
+"""Prometheus metrics of the learner."""
 
 import time
 from collections.abc import Generator
@@ -16,10 +16,11 @@ class LearnerMetrics:
     """The learner's gauges and counters, in a registry of their own.
 
     Args:
-        port: served on 127.0.0.1; 0 serves nothing and leaves :attr:`enabled` False.
+        port: 0 serves nothing and leaves :attr:`enabled` False.
+        host: the address that they are served on.
     """
 
-    def __init__(self, port: int) -> None:
+    def __init__(self, port: int, host: str = "127.0.0.1") -> None:
         self.enabled = port > 0
         registry = self.registry = CollectorRegistry()
         self.accepted = Counter("pipeline_accepted_transitions", "Transitions inserted.", registry=registry)
@@ -47,13 +48,18 @@ class LearnerMetrics:
         self.updates = Counter("pipeline_updates", "Train steps.", registry=registry)
         self.version = Gauge("pipeline_version", "Newest version number.", registry=registry)
         self.buffer = Gauge("pipeline_buffer_transitions", "Transitions in the replay buffer.", registry=registry)
+        self.letters = Counter("pipeline_dead_letters", "Dead letters written.", registry=registry)
+        self.withheld = Counter(
+            "pipeline_withheld_dead_letters", "Dead letters beyond learner.dead_letters_per_s.", registry=registry
+        )
         self.actors = Gauge("pipeline_sessions", "Sessions heard of.", registry=registry)
         self.update_seconds = Gauge("pipeline_update_seconds", "Time of the last train step.", registry=registry)
         self.version_age = Gauge("pipeline_version_age_seconds", "Since the newest announcement.", registry=registry)
         self.checkpoint_seconds = Gauge("pipeline_checkpoint_seconds", "Pause for the last one.", registry=registry)
         self.publish_seconds = Gauge("pipeline_publish_seconds", "Time to hand a version over.", registry=registry)
+        self.turn_time = Gauge("pipeline_turn_time_seconds", "Unix time of the loop's last turn.", registry=registry)
         if self.enabled:
-            start_http_server(port, addr="127.0.0.1", registry=registry)
+            start_http_server(port, addr=host, registry=registry)
 
     def forget_actor(self, actor: str) -> None:
         """Drop the figures of an actor: of those that are remembered there is a bound."""

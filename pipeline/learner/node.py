@@ -20,6 +20,7 @@ from prometheus_client import Gauge
 
 from pipeline.broker import Record, Topics, publish_manifest
 from pipeline.config import PipelineConfig, from_dict, to_dict
+from pipeline.connect import with_actors
 from pipeline.errors import ConfigError, LearnerError, PipelineError
 from pipeline.experience import Version, new_session
 from pipeline.files import remove_leftovers
@@ -464,11 +465,12 @@ class TrainingNode(Fold):
         self._heartbeats += 1
         producer = _open(self._links).producer
         try:
-            producer.send(self.topics.heartbeats, beat.encode(), key="learner")
+            producer.send(self.topics.progress, beat.encode(), key="learner")
             producer.poll(0)
         except PipelineError as error:
             log.debug("no heartbeat: %s", error)
         self.metrics.actors.set(len(positions))
+        self.metrics.turn_time.set_to_current_time()
 
     def _announce_run(self, state: str) -> None:
         links = _open(self._links)
@@ -495,11 +497,13 @@ class TrainingNode(Fold):
     @contextmanager
     def _opened(self) -> Generator[Ingest]:
         """Claim the run, come back to where it is, and read on; closed in reverse."""
-        config = self.config
+        config = self.config = with_actors(self.config)
         require_trackers(config.learner.trackers)
         with ExitStack() as stack:
             links = self._links = stack.enter_context(open_links(config, self.run_name))
-            self._dead_letters = DeadLetters(links.producer, self.topics, self.run_name)
+            self._dead_letters = DeadLetters(
+                links.producer, self.topics, self.run_name, config.learner.dead_letters_per_s, self.metrics
+            )
             self._commands_end = links.commands_end()
             for folder in (self.folder.checkpoints, self.folder.manual_save):
                 remove_leftovers(folder)

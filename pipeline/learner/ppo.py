@@ -13,6 +13,7 @@ from pipeline.algorithms import PPO, LinearSchedule, ObservationStatistics
 from pipeline.algorithms.spec import ppo_settings
 from pipeline.broker import LogReader, Record
 from pipeline.config import AlgorithmConfig, PipelineConfig, SyncConfig
+from pipeline.connect import voucher_of
 from pipeline.errors import ConfigError
 from pipeline.experience import Chunk, RewardTransform, Version
 from pipeline.learner.arrival import Arrival
@@ -57,7 +58,7 @@ class PPOTrainingNode(TrainingNode):
             )
         _check(config.algorithm)
         super().__init__(config)
-        self.algorithm = PPO(self.layout, ppo_settings(config.algorithm), config.learner.seed)
+        self.algorithm = PPO(self.layout, ppo_settings(config.algorithm), config.learner.seed, config.learner.device)
         normalise = config.algorithm.normalise_observations
         self.statistics = ObservationStatistics(self.layout) if normalise else None
         self.rollouts = Rollouts(self.layout)
@@ -142,8 +143,10 @@ class PPOTrainingNode(TrainingNode):
     # -- the live loop ------------------------------------------------------------------------------------------------
 
     def _attend(self, stack: ExitStack, links: Links) -> None:
-        reader = LogReader(links.connection.broker, links.topics.heartbeats, start="latest")
-        self._listener = stack.enter_context(HeartbeatListener(reader, self.attendance))
+        topics = links.topics
+        reader = LogReader(links.connection.broker, [topics.heartbeats, topics.progress], start="latest")
+        listener = HeartbeatListener(reader, topics.heartbeats, self.attendance, voucher_of(self.config))
+        self._listener = stack.enter_context(listener)
 
     def _members(self) -> tuple[Member, ...]:
         return self.attendance.members(self.roster)

@@ -74,7 +74,7 @@ def export(config: PipelineConfig) -> int:
         ) as file,
         progress("exporting", _offsets(lineage, last, start), "records") as advance,
     ):
-        walk = Walk(lineage, versions, samples, Examiner(run.layout, run.name, run.limits), start.judge)
+        walk = Walk(lineage, versions, samples, Examiner(run.layout, run.name, run.limits, run.voucher), start.judge)
         written = write(walk, file, run.layout, selection, first, everything=replay.everything, advance=advance)
         file.finish({"pipeline.accepted": json.dumps(asdict(written))})
     print(f"{path}: {file.rows:,} rows of versions {first}..{last.number}; accepted are {written}.")

@@ -18,7 +18,7 @@ from pipeline.offline.show import printable
 from pipeline.weights import Lineage, read_lineage
 from pipeline.wire import Journal, JournalCounters, ModelVersionRecord
 
-_TOPICS = ("samples", "episodes", "versions", "commands", "heartbeats", "telemetry", "dead-letters")
+_TOPICS = ("samples", "episodes", "versions", "commands", "heartbeats", "progress", "telemetry", "dead-letters")
 _LEFT = ("run", "topic", "state", "algorithm", "environment", "made", "sha256", "note")
 
 

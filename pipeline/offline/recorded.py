@@ -1,16 +1,16 @@
 """A recorded run: where it is, and what its manifest and its journal say."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from pipeline.broker import BrokerSettings, Topics, list_runs
 from pipeline.config import PipelineConfig, from_dict
-from pipeline.connect import Connection, connect
+from pipeline.connect import Connection, connect, voucher_of
 from pipeline.errors import ConfigError, ReplayError, RunNotFoundError, SpaceError
 from pipeline.experience import Layout
 from pipeline.weights import Lineage
-from pipeline.wire import Limits, RunManifest
+from pipeline.wire import Limits, RunManifest, Voucher
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,15 @@ class RecordedRun:
     def limits(self) -> Limits:
         """What its learner refused as too large."""
         return Limits(max_bytes=self.config.learner.max_chunk_bytes)
+
+    @property
+    def voucher(self) -> Voucher | None:
+        """What its learner checks actors' names by.
+
+        Raises:
+            ConfigError: the secret file of whoever asks does not hold the key.
+        """
+        return voucher_of(replace(self.config, secret=self.asked.secret))
 
 
 def find_recorded(config: PipelineConfig) -> RecordedRun:

@@ -100,6 +100,7 @@ def decoder_of(kind: str, layout: Layout, run: str, limits: Limits) -> Decoder:
         "versions": lambda data: _version(ModelVersionRecord.decode(data)),
         "commands": lambda data: _command(Command.decode(data)),
         "heartbeats": lambda data: _heartbeat(Heartbeat.decode(data)),
+        "progress": lambda data: _heartbeat(Heartbeat.decode(data)),
         "telemetry": lambda data: _window(TelemetryWindow.decode(data)),
         "dead-letters": lambda data: _dead_letter(DeadLetter.decode(data)),
     }

@@ -48,7 +48,8 @@ def fold_of(run: RecordedRun, lineage: Lineage, epoch: int) -> Fold:
     config = run.config_of(lineage, epoch)
     check_module(config.environment, run.asked.environment)
     learner = dataclasses.replace(config.learner, metrics_port=0, ledger="", load="")
-    return new_node(dataclasses.replace(config, run=run.name, saves=run.asked.saves, learner=learner))
+    surroundings = {"saves": run.asked.saves, "secret": run.asked.secret}
+    return new_node(dataclasses.replace(config, run=run.name, learner=learner, **surroundings))
 
 
 def ordered(run: RecordedRun, positions: Positions) -> OrderedReader:

@@ -15,6 +15,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kind", choices=["embedded", "local"], default="local")
     parser.add_argument("--folder", default=".services")
     parser.add_argument("--detach", action="store_true")
+    parser.add_argument("--secrets", help="a folder of secrets, for services with TLS and users")
     parser.add_argument(
         "--optional",
         action="store_true",
@@ -23,7 +24,7 @@ def main(arguments: list[str]) -> int:
     options = parser.parse_args(arguments)
     try:
         if options.command == "up":
-            return services_up(options.folder, options.kind, options.detach)
+            return services_up(options.folder, options.kind, options.detach, options.secrets)
         if options.command == "down":
             return services_down(options.folder)
         if options.command == "status":

@@ -2,7 +2,9 @@
 
 import http.client
 import socket
+import ssl
 import struct
+from contextlib import ExitStack
 
 HOST = "127.0.0.1"
 _METADATA, _METADATA_VERSION = 3, 1
@@ -24,18 +26,22 @@ def free_port(preferred: int | None = None) -> int:
     raise OSError(f"{HOST} has no free port.")
 
 
-def broker_answers(address: str) -> bool:
+def broker_answers(address: str, context: ssl.SSLContext | None = None) -> bool:
     """Whether a Kafka broker answers a metadata request and names itself among the live brokers.
 
     Args:
-        address: ``host:port``.
+        address: ``host:port`` of a listener that asks for no password.
+        context: for a listener with TLS, with the certificate that it asks for.
     """
     host, _, port = address.rpartition(":")
     # Header: key, version, correlation id, no client id. Body: an array of no topics (version 1:
     # none, not all).
     request = struct.pack(">hhihi", _METADATA, _METADATA_VERSION, 1, -1, 0)
     try:
-        with socket.create_connection((host, int(port)), _ASK_SECONDS) as connection:
+        with ExitStack() as stack:
+            connection = stack.enter_context(socket.create_connection((host, int(port)), _ASK_SECONDS))
+            if context is not None:
+                connection = stack.enter_context(context.wrap_socket(connection, server_hostname=host))
             connection.sendall(struct.pack(">i", len(request)) + request)
             answer = connection.makefile("rb").read(12)
     except OSError:
@@ -44,13 +50,17 @@ def broker_answers(address: str) -> bool:
     return len(answer) == 12 and struct.unpack(">iii", answer)[2] > 0
 
 
-def http_answers(address: str, path: str) -> bool:
+def http_answers(address: str, path: str, context: ssl.SSLContext | None = None) -> bool:
     """Whether an HTTP server answers ``GET path`` with 200.
 
     Args:
         address: ``host:port``.
+        path: what is asked for.
+        context: for a server with TLS.
     """
     connection = http.client.HTTPConnection(address, timeout=_ASK_SECONDS)
+    if context is not None:
+        connection = http.client.HTTPSConnection(address, timeout=_ASK_SECONDS, context=context)
     try:
         connection.request("GET", path)
         return connection.getresponse().status == 200

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 
@@ -14,13 +15,21 @@ from pipeline.services.supervisor import Addresses, down, running_services, star
 WATCH_SECONDS = 0.5
 
 
-def services_up(folder: Path | str, kind: str, detach: bool = False) -> int:
+def services_up(
+    folder: Path | str,
+    kind: str,
+    detach: bool = False,
+    secrets: Path | str | None = None,
+    ready: Callable[[], None] | None = None,
+) -> int:
     """Start the services, print where they are, and stay until Ctrl-C, SIGTERM or a service's end.
 
     Args:
         folder: for data, logs and addresses.
         kind: embedded or local.
         detach: return once they answer, and leave them running.
+        secrets: a folder of secrets, for local services with TLS and users; None: without.
+        ready: called once they answer.
 
     Returns:
         The exit status: 0.
@@ -34,14 +43,18 @@ def services_up(folder: Path | str, kind: str, detach: bool = False) -> int:
     if kind == "local":
         services_fetch(kind)
     if detach:
-        _print_addresses(Path(folder), start_detached(kind, folder))
+        _print_addresses(Path(folder), start_detached(kind, folder, secrets))
+        if ready is not None:
+            ready()
         return 0
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), _ask_to_stop)
     try:
-        with running_services(kind, folder) as services:
+        with running_services(kind, folder, secrets=secrets) as services:
             _print_addresses(Path(folder), services.addresses)
+            if ready is not None:
+                ready()
             print("Ctrl-C ends them.", flush=True)
             watch = threading.Event()
             while not services.ended():
@@ -129,7 +142,9 @@ def _print_addresses(folder: Path, addresses: Addresses) -> None:
     folder = folder.resolve()
     print(f"services   {addresses.kind}, supervised by process {addresses.pid}")
     print(f"broker     {addresses.bootstrap_servers}")
-    print(f"store      http://{addresses.endpoint}")
+    print(f"store      {'https' if addresses.secrets else 'http'}://{addresses.endpoint}")
+    if addresses.secrets:
+        print(f"secrets    {addresses.secrets}")
     print(f"data       {folder / 'data'}")
     print(f"logs       {folder / 'logs'}")
     print(f"addresses  {folder / 'services.json'}", flush=True)

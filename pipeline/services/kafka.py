@@ -1,16 +1,23 @@
-"""A one-node Apache Kafka in KRaft mode: broker and controller in one JVM, on loopback."""
+"""A one-node Apache Kafka in KRaft mode: broker and controller in one JVM, on loopback.
+
+Without a folder of secrets it lets everybody in. With one, clients show a password (SCRAM-SHA-512 over TLS) and may do
+what rules allow; broker and controller know each other by the broker's certificate.
+"""
 
 import hashlib
 import shutil
+import ssl
 import uuid
 from base64 import urlsafe_b64encode
 from pathlib import Path
 
 from pipeline.resources import local_services_folder
+from pipeline.secrets.folder import BROKER_NAME, SETUP, SecretsFolder
 from pipeline.services.asking import HOST, broker_answers, free_port
 from pipeline.services.cache import cached, fetched
 from pipeline.services.process import Command, Service
 from pipeline.services.tools import find_java, find_maven, missing_tools, run_tool
+from pipeline.tls import client_context
 
 READY_SECONDS = 90.0
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
@@ -20,9 +27,6 @@ process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@{host}:{controller_port}
 controller.listener.names=CONTROLLER
-listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
-advertised.listeners=PLAINTEXT://{host}:{port}
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
 log.dirs={data}
 auto.create.topics.enable=false
 num.partitions=4
@@ -42,6 +46,35 @@ group.initial.rebalance.delay.ms=0
 num.network.threads=2
 num.io.threads=4
 log.cleaner.dedupe.buffer.size=16777216
+"""
+
+_OPEN = """\
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=PLAINTEXT://{host}:{port}
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT
+"""
+
+REAUTHENTICATE_MS = 300_000
+"""After this long at most an open connection has to show its password again, so a changed one reaches it."""
+
+_SECURE = """\
+listeners=CLIENTS://{host}:{port},INTERNAL://{host}:{internal_port},CONTROLLER://{host}:{controller_port}
+advertised.listeners=CLIENTS://{host}:{port},INTERNAL://{host}:{internal_port}
+listener.security.protocol.map=CLIENTS:SASL_SSL,INTERNAL:SSL,CONTROLLER:SSL
+inter.broker.listener.name=INTERNAL
+sasl.enabled.mechanisms=SCRAM-SHA-512
+listener.name.clients.scram-sha-512.sasl.jaas.config=\
+org.apache.kafka.common.security.scram.ScramLoginModule required;
+connections.max.reauth.ms={reauthenticate_ms}
+ssl.keystore.type=PEM
+ssl.keystore.location={pem}
+ssl.truststore.type=PEM
+ssl.truststore.location={ca}
+listener.name.internal.ssl.client.auth=required
+listener.name.controller.ssl.client.auth=required
+authorizer.class.name=org.apache.kafka.metadata.authorizer.StandardAuthorizer
+allow.everyone.if.no.acl.found=false
+super.users=User:CN={broker_name};User:{setup}
 """
 
 _LOGGING = """\
@@ -81,13 +114,17 @@ class LocalKafka(Service):
         folder: ``folder/data`` holds the log, ``folder/*.properties`` the settings.
         log: the server's own log file.
         port: of the broker, where it is free; None takes any.
+        secrets: certificates and the set-up's first password; None: whoever comes is let in.
     """
 
-    def __init__(self, folder: Path, log: Path, port: int | None = None) -> None:
+    def __init__(self, folder: Path, log: Path, port: int | None = None, secrets: SecretsFolder | None = None) -> None:
         super().__init__("Kafka", log, READY_SECONDS)
         self._folder = folder
         self.port = free_port(port)
+        self._internal_port = free_port()
         self._controller_port = free_port()
+        self._secrets = secrets
+        self._context: ssl.SSLContext | None = None
 
     @property
     def address(self) -> str:
@@ -96,7 +133,13 @@ class LocalKafka(Service):
 
     def answers(self) -> bool:
         """Whether the broker answers and counts itself among the live ones."""
-        return broker_answers(self.address)
+        if self._secrets is None:
+            return broker_answers(self.address)
+        if self._context is None:
+            self._context = client_context(self._secrets.authority())
+            self._context.load_cert_chain(self._secrets.broker_pem)
+        # With the broker's own certificate, for which it needs no password.
+        return broker_answers(f"{HOST}:{self._internal_port}", self._context)
 
     def prepare(self) -> Command:
         """Write the settings, and format the storage on first use."""
@@ -106,20 +149,32 @@ class LocalKafka(Service):
     def _format(self) -> None:
         data = self._folder / "data"
         data.mkdir(parents=True, exist_ok=True)
-        settings = _PROPERTIES.format(
-            host=HOST,
-            port=self.port,
-            controller_port=self._controller_port,
-            data=data.as_posix(),
-            max_message_bytes=MAX_MESSAGE_BYTES,
-        )
-        self._properties.write_text(settings)
+        names: dict[str, object] = {
+            "host": HOST,
+            "port": self.port,
+            "internal_port": self._internal_port,
+            "controller_port": self._controller_port,
+            "data": data.as_posix(),
+            "max_message_bytes": MAX_MESSAGE_BYTES,
+            "reauthenticate_ms": REAUTHENTICATE_MS,
+            "broker_name": BROKER_NAME,
+            "setup": SETUP,
+        }
+        template = _PROPERTIES + (_OPEN if self._secrets is None else _SECURE)
+        if self._secrets is not None:
+            names |= {
+                "pem": self._secrets.broker_pem.resolve().as_posix(),
+                "ca": self._secrets.broker_ca.resolve().as_posix(),
+            }
+        self._properties.write_text(template.format(**names))
         self._logging.write_text(_LOGGING)
         if (data / "meta.properties").exists():
             return
         # An id that begins with "-" would be read as an option.
         cluster = "k" + urlsafe_b64encode(uuid.uuid4().bytes).decode()[1:22]
         tool = ["kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties)]
+        if self._secrets is not None:
+            tool.append(f"@{self._secrets.format_args.resolve()}")  # a password in a process list is none
         run_tool(
             self._java("-Xmx128m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *tool),
             "Formatting Kafka's storage",

@@ -8,7 +8,6 @@ lives, keeps a second one out and tells ``down`` when it has gone.
 import contextlib
 import json
 import os
-import secrets
 import shutil
 import signal
 import subprocess
@@ -17,11 +16,13 @@ import time
 from collections.abc import Generator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from secrets import token_hex
 from typing import Any
 
 from filelock import FileLock, Timeout
 
 from pipeline.errors import ServiceError
+from pipeline.secrets.folder import SecretsFolder
 from pipeline.services.embedded import EmbeddedServices
 from pipeline.services.kafka import LocalKafka
 from pipeline.services.minio import LocalMinio
@@ -41,9 +42,10 @@ class Addresses:
         kind: embedded or local.
         pid: the supervising process.
         bootstrap_servers: the broker, ``host:port``.
-        endpoint: the store, ``host:port``, without TLS.
-        access_key: the store's user, made anew at every start.
+        endpoint: the store, ``host:port``.
+        access_key: the store's user, made anew at every start; empty with a folder of secrets.
         secret_key: the store's password; not shown in ``repr``.
+        secrets: the folder of secrets, without one of whose files nobody is let in; empty: everybody is, without TLS.
     """
 
     kind: str
@@ -52,6 +54,7 @@ class Addresses:
     endpoint: str
     access_key: str
     secret_key: str
+    secrets: str = ""
 
     def __repr__(self) -> str:
         where = f"bootstrap_servers={self.bootstrap_servers!r}, endpoint={self.endpoint!r}"
@@ -110,7 +113,9 @@ class Services:
 
 
 @contextlib.contextmanager
-def running_services(kind: str, folder: Path | str, *, keep_data: bool = True) -> Generator[Services]:
+def running_services(
+    kind: str, folder: Path | str, *, keep_data: bool = True, secrets: Path | str | None = None
+) -> Generator[Services]:
     """Broker and store, running as long as the block: started in order, ready on entry, ended on
     exit.
 
@@ -120,6 +125,8 @@ def running_services(kind: str, folder: Path | str, *, keep_data: bool = True) -
         kind: embedded or local.
         folder: for data, logs and addresses; made where it is missing.
         keep_data: whether the data stay for the next start; embedded services keep none.
+        secrets: a folder of secrets: local services then speak TLS and know users, whom `pipeline secrets apply` makes.
+            Their data are apart from those of services without.
 
     Raises:
         ServiceError: services already run in the folder, or one did not start; the message holds
@@ -128,11 +135,15 @@ def running_services(kind: str, folder: Path | str, *, keep_data: bool = True) -
     folder = Path(folder).resolve()
     if kind not in KINDS:
         raise ServiceError(f"There are no {kind!r} services to start: choose one of {', '.join(KINDS)}.")
+    if secrets is not None and kind != "local":
+        raise ServiceError(
+            f"The {kind} services know no users and no TLS: leave security=tls out, or add services=local."
+        )
     folder.mkdir(parents=True, exist_ok=True)
     with _supervising(folder):
         parts: dict[str, Service] = {}
         try:
-            yield _start(kind, folder, parts)
+            yield _start(kind, folder, parts, SecretsFolder(secrets) if secrets is not None else None)
         finally:
             (folder / "services.json").unlink(missing_ok=True)
             # Against the order of the start.
@@ -152,7 +163,7 @@ def status(folder: Path | str) -> Addresses | None:
     return None
 
 
-def start_detached(kind: str, folder: Path | str) -> Addresses:
+def start_detached(kind: str, folder: Path | str, secrets: Path | str | None = None) -> Addresses:
     """Start the services under a supervising process of their own and return once they answer.
 
     Raises:
@@ -170,6 +181,7 @@ def start_detached(kind: str, folder: Path | str) -> Addresses:
         kind,
         "--folder",
         str(folder),
+        *(["--secrets", str(Path(secrets).resolve())] if secrets is not None else []),
     ]
     with log.open("wb") as output:
         process = subprocess.Popen(
@@ -207,9 +219,9 @@ def down(folder: Path | str, timeout: float = STOP_SECONDS) -> bool:
     return True
 
 
-def _start(kind: str, folder: Path, parts: dict[str, Service]) -> Services:
-    access_key, secret_key = secrets.token_hex(10), secrets.token_hex(20)
-    logs, data = folder / "logs", folder / "data"
+def _start(kind: str, folder: Path, parts: dict[str, Service], secrets: SecretsFolder | None) -> Services:
+    access_key, secret_key = ("", "") if secrets is not None else (token_hex(10), token_hex(20))
+    logs, data = folder / "logs", folder / "data" / ("tls" if secrets is not None else "")
     if kind == "embedded":
         both = EmbeddedServices(data / "embedded", logs / "embedded.log")
         parts["embedded"] = both
@@ -219,8 +231,9 @@ def _start(kind: str, folder: Path, parts: dict[str, Service]) -> Services:
         # The ports of the last start, where they are free: what a run's manifest says then stays
         # true.
         ports = _read_ports(data)
-        minio = LocalMinio(data / "minio", logs / "minio.log", access_key, secret_key, ports.get("minio"))
-        kafka = LocalKafka(data / "kafka", logs / "kafka.log", ports.get("kafka"))
+        root = secrets if secrets is not None else (access_key, secret_key)
+        minio = LocalMinio(data / "minio", logs / "minio.log", root, ports.get("minio"))
+        kafka = LocalKafka(data / "kafka", logs / "kafka.log", ports.get("kafka"), secrets)
         parts.update(minio=minio, kafka=kafka)
         for part in parts.values():
             part.launch()
@@ -228,7 +241,8 @@ def _start(kind: str, folder: Path, parts: dict[str, Service]) -> Services:
             part.wait_ready()
         broker, store = kafka.address, minio.address
         (data / "ports.json").write_text(json.dumps({"kafka": kafka.port, "minio": minio.port}))
-    addresses = Addresses(kind, os.getpid(), broker, store, access_key, secret_key)
+    where = str(secrets.path.resolve()) if secrets is not None else ""
+    addresses = Addresses(kind, os.getpid(), broker, store, access_key, secret_key, where)
     _write_private(folder / "services.json", json.dumps(asdict(addresses), indent=2))
     return Services(folder, addresses, parts)
 

@@ -11,14 +11,15 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_serv
 from pipeline.broker import BrokerSettings, LogReader, Producer, Record, Topics, find_run
 from pipeline.broker.commands import send_command
 from pipeline.config import PipelineConfig
-from pipeline.connect import connect
-from pipeline.errors import BrokerError, InvalidRecordError
+from pipeline.connect import connect, voucher_of, with_actors
+from pipeline.errors import BrokerError, InvalidRecordError, RejectReason
+from pipeline.experience import EpisodeInfo
 from pipeline.telemetry.best import KIND, BestWindow, Candidate
 from pipeline.telemetry.duplicates import Duplicates
 from pipeline.telemetry.figure import save_figure
 from pipeline.telemetry.results import Results
 from pipeline.telemetry.statistics import Statistics
-from pipeline.wire import Command, TelemetryWindow, decode_episode
+from pipeline.wire import Command, RecordHeaders, TelemetryWindow, Voucher, decode_episode
 
 log = logging.getLogger(__name__)
 
@@ -41,11 +42,14 @@ class TelemetryNode:
         self.statistics = Statistics(config.telemetry.window_episodes)
         self.duplicates = Duplicates()
         self.refused = 0
+        self._voucher: Voucher | None = None
         registry = CollectorRegistry()
         self._return = Gauge("pipeline_mean_return", "Mean return over the window.", registry=registry)
         self._steps = Gauge("pipeline_mean_episode_steps", "Mean episode length over the window.", registry=registry)
         self._episodes = Counter("pipeline_episodes", "Finished episodes.", registry=registry)
         self._repeated = Counter("pipeline_repeated_episodes", "Episodes that were sent again.", registry=registry)
+        self._rejected = Counter("pipeline_refused_episodes", "Episode records that were refused.", registry=registry)
+        self._turn_time = Gauge("pipeline_turn_time_seconds", "Unix time of the loop's last turn.", registry=registry)
         self._registry = registry
         self._results: Results | None = None
         self._disk_said = False
@@ -59,13 +63,15 @@ class TelemetryNode:
         """
         config = self.config
         self._broker = connect(config).broker
+        # By the key at hand: episodes decide nothing that has to come out the same again.
+        self._voucher = voucher_of(with_actors(config))
         manifest = find_run(self._broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
         self._run = manifest.run
         self._topics = Topics(config.namespace, manifest.run)
         folder = Path(config.saves) / manifest.run
         self._figure = Path(config.telemetry.figure or folder / "telemetry.png")
         if config.telemetry.metrics_port:
-            start_http_server(config.telemetry.metrics_port, addr="127.0.0.1", registry=self._registry)
+            start_http_server(config.telemetry.metrics_port, addr=config.metrics_host, registry=self._registry)
         self._best = self._read_commands(self._broker)
         log.info("Telemetry of run %s; figure and results are in %s.", manifest.run, folder)
         reader = LogReader(self._broker, self._topics.episodes, start="earliest", open_timeout=config.kafka.timeout_s)
@@ -86,6 +92,7 @@ class TelemetryNode:
         while not stop():
             for record in reader.poll(_BATCH, 0.2):
                 self._take(record)
+            self._turn_time.set_to_current_time()
             if not caught_up:
                 positions = reader.positions()
                 caught_up = all(positions[place] >= end for place, end in ends.items())
@@ -102,10 +109,13 @@ class TelemetryNode:
     def _take(self, record: Record) -> None:
         try:
             episode = decode_episode(record.value)
+            if self._voucher is not None:
+                _check_name(record, episode, self._voucher)
         except InvalidRecordError as error:
             level = logging.DEBUG if self.refused else logging.WARNING
             log.log(level, "An episode was refused: %s", error)
             self.refused += 1
+            self._rejected.inc()
             return
         if self.duplicates.seen(record.value):
             self._repeated.inc()
@@ -210,3 +220,13 @@ class TelemetryNode:
         level = logging.DEBUG if self._disk_said else logging.ERROR
         log.log(level, "Figure or results cannot be written: %s. The next start writes them anew from the log.", error)
         self._disk_said = True
+
+
+def _check_name(record: Record, episode: EpisodeInfo, voucher: Voucher) -> None:
+    headers = RecordHeaders.from_kafka(record.headers)
+    voucher.check(headers)
+    if (headers.actor, headers.session) != (episode.actor, episode.session):
+        raise InvalidRecordError(
+            RejectReason.HEADER_MISMATCH,
+            f"the header says actor {headers.actor!r}, the episode {episode.actor!r}, or another session",
+        )

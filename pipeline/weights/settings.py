@@ -14,6 +14,7 @@ class StoreSettings:
         access_key, secret_key: credentials; a plain string is wrapped into a ``Secret``.
         bucket: holds the weights of all runs.
         secure: TLS.
+        ca: PEM of the authorities that the store's certificate may be of; empty: those that certifi trusts.
         region: the store's region; given, so that it needs not be asked for.
         connect_timeout, read_timeout: seconds.
     """
@@ -23,6 +24,7 @@ class StoreSettings:
     secret_key: str
     bucket: str
     secure: bool = False
+    ca: str = ""
     region: str = "us-east-1"
     connect_timeout: float = 3.0
     read_timeout: float = 10.0

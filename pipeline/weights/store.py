@@ -1,9 +1,11 @@
 """An S3 bucket in which an object, once written, stays what it is."""
 
 import re
-from collections.abc import Generator, Sequence
+import time
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
 from typing import Any, cast
 
 import certifi
@@ -21,6 +23,7 @@ from pipeline.errors import (
     WeightsExistError,
     WeightsNotFoundError,
 )
+from pipeline.tls import client_context, explain_tls
 from pipeline.weights.settings import StoreSettings
 from pipeline.weights.tensors import sha256
 
@@ -37,6 +40,8 @@ _REFUSED = frozenset(
         "RequestTimeTooSkewed",
     }
 )
+_SKEW_S = 900.0
+"""Further off than this from the store's clock, signatures are refused."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +85,6 @@ class ObjectStore:
     def __init__(self, settings: StoreSettings) -> None:
         self.settings = settings
         self._bucket = settings.bucket
-        timeout = urllib3.Timeout(connect=settings.connect_timeout, read=settings.read_timeout)
-        pool = urllib3.PoolManager(
-            timeout=timeout,
-            maxsize=4,
-            cert_reqs="CERT_REQUIRED",
-            ca_certs=certifi.where(),
-            # A repeated PUT could meet its own first try and call it a stranger's.
-            retries=cast(Any, False),
-        )
         try:
             if not _ENDPOINT.fullmatch(settings.endpoint):
                 raise ValueError("it is not host:port")
@@ -98,27 +94,41 @@ class ObjectStore:
                 secret_key=str.__str__(settings.secret_key) or None,
                 secure=settings.secure,
                 region=settings.region,
-                http_client=pool,
+                http_client=http_pool(settings),
             )
         except ValueError as exc:
             raise ConfigError(
                 f"the store's endpoint {settings.endpoint!r} is refused: {exc}; set store.endpoint to host:port"
             ) from exc
 
-    def ensure_bucket(self) -> None:
+    def ensure_bucket(self, probe: str | None = None) -> None:
         """Make the bucket if it is not there; safe to call from several processes at once.
 
+        Args:
+            probe: a key that this user may read, be it there or not. With it, a user who may neither look at the
+                bucket nor make one only sees whether it is there.
+
         Raises:
+            WeightsNotFoundError: it is not there, and this user may not make it.
             StoreUnreachableError, StoreAccessError, StoreError: see there.
         """
         with self._translated("making the bucket"):
-            if self._client.bucket_exists(self._bucket):
-                return
             try:
-                self._client.make_bucket(self._bucket)
+                if not self._client.bucket_exists(self._bucket):
+                    self._client.make_bucket(self._bucket)
             except S3Error as exc:
-                if exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
+                if exc.code == "AccessDenied" and probe is not None:
+                    self._probe(probe)
+                elif exc.code not in ("BucketAlreadyOwnedByYou", "BucketAlreadyExists"):
                     raise
+
+    def _probe(self, key: str) -> None:
+        # GET, since a refused HEAD does not say what it was about.
+        try:
+            self._client.get_object(self._bucket, key, length=1).close()
+        except S3Error as exc:
+            if exc.code not in ("NoSuchKey", "InvalidRange"):
+                raise
 
     def put_once(self, key: str, data: bytes) -> str:
         """Write an object that is not there yet; its etag. It is visible whole, or not at all.
@@ -232,22 +242,97 @@ class ObjectStore:
         try:
             yield
         except S3Error as exc:
+            if exc.code == "NoSuchBucket":
+                raise WeightsNotFoundError(
+                    f"bucket {self._bucket} does not exist at {self.settings.endpoint} ({exc.code}, while {doing}"
+                    f"{f' {key}' if key else ''}); have it made with `pipeline secrets apply run=NAME`, or name "
+                    "another one by store.bucket"
+                ) from exc
             if exc.code in _MISSING:
                 raise WeightsNotFoundError(f"{where} does not exist ({exc.code}, while {doing})") from exc
             if exc.code in _REFUSED:
-                raise StoreAccessError(
-                    f"the store refused {doing} {where}: {exc.code}; check access key, secret key and permissions"
-                ) from exc
+                raise StoreAccessError(f"the store refused {doing} {where}: {_refusal(exc)}") from exc
             raise StoreError(f"{exc.code} from the store while {doing} {where}: {exc}") from exc
         except (HTTPError, OSError) as exc:
-            raise StoreUnreachableError(
-                f"the object store at {self.settings.endpoint} does not answer while {doing} "
-                f"{where}: {_root(exc)}; check the address and that the store runs"
-            ) from exc
+            raise unreachable(exc, self.settings, f"{doing} {where}") from exc
         except (ServerError, InvalidResponseError, MinioException) as exc:
             raise StoreError(f"unexpected answer while {doing} {where}: {exc}") from exc
         except ValueError as exc:
             raise ConfigError(f"the store's settings are refused ({where}): {exc}") from exc
+
+
+def http_pool(settings: StoreSettings) -> urllib3.PoolManager:
+    """Connections to the store, its certificate checked, with short time-outs.
+
+    Raises:
+        ValueError: the authority is no PEM certificate.
+    """
+    trust: dict[str, Any] = {"cert_reqs": "CERT_REQUIRED", "ca_certs": certifi.where()}
+    if settings.ca:
+        trust = {"ssl_context": client_context(settings.ca)}
+    return urllib3.PoolManager(
+        timeout=urllib3.Timeout(connect=settings.connect_timeout, read=settings.read_timeout),
+        maxsize=4,
+        # A repeated PUT could meet its own first try and call it a stranger's.
+        retries=cast(Any, False),
+        **trust,
+    )
+
+
+def unreachable(error: HTTPError | OSError, settings: StoreSettings, doing: str) -> StoreUnreachableError:
+    """The package's error for a connection that did not come about, or broke."""
+    for cause in _causes(error):
+        if (wrong := explain_tls(cause)) is not None:
+            return StoreUnreachableError(
+                f"no safe connection to the object store at {settings.endpoint} while {doing}: {wrong}"
+            )
+    return StoreUnreachableError(
+        f"the object store at {settings.endpoint} does not answer while {doing}: {_root(error)}; check the address and "
+        "that the store runs"
+    )
+
+
+def _refusal(error: S3Error) -> str:
+    """Why, and what to do, as a clause."""
+    skew = _skew(error)
+    if error.code == "RequestTimeTooSkewed" or abs(skew) > _SKEW_S:
+        direction = "behind" if skew > 0 else "ahead of"
+        off = f" ({abs(skew) / 60:.0f} minutes {direction} the store's)" if abs(skew) > _SKEW_S else ""
+        return f"this machine's clock is too far off{off} for the store to take its signatures; set one of the two"
+    if error.code == "AccessDenied":
+        return (
+            "AccessDenied: this user lacks the right; have it given by `pipeline secrets apply run=NAME` for a role, "
+            "by `pipeline secrets client USER run=NAME` for a client"
+        )
+    return (
+        f"{error.code}; check access key and secret key: those of the secret file may have been replaced "
+        "(`pipeline secrets rotate`) or taken back"
+    )
+
+
+def _skew(error: S3Error) -> float:
+    """Seconds by which the store's clock is ahead; a refused HEAD says nothing else of it."""
+    response: Any = error.response  # None in an error that was made here
+    said = response.headers.get("Date") if response is not None else None
+    try:
+        return parsedate_to_datetime(said).timestamp() - time.time() if said else 0.0
+    except ValueError:
+        return 0.0
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """The error and those that it wraps, in urllib3's ways and Python's."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        yield error
+        reason: Any = getattr(error, "reason", None)
+        inner = (
+            reason
+            if isinstance(reason, BaseException)
+            else next((arg for arg in error.args if isinstance(arg, BaseException)), None)
+        )
+        error = inner or error.__cause__ or error.__context__
 
 
 def _root(error: BaseException) -> str:

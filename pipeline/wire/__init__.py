@@ -26,6 +26,7 @@ from pipeline.wire.records import (
     encode_episode,
 )
 from pipeline.wire.registry import Registry, Released, fingerprint, registry
+from pipeline.wire.vouching import Signer, Voucher, client_key, client_of, key_mark
 
 __all__ = [
     "COMMANDS",
@@ -49,7 +50,11 @@ __all__ = [
     "Registry",
     "Released",
     "RunManifest",
+    "Signer",
     "TelemetryWindow",
+    "Voucher",
+    "client_key",
+    "client_of",
     "decode",
     "decode_chunk",
     "decode_episode",
@@ -58,5 +63,6 @@ __all__ = [
     "encode_episode",
     "fingerprint",
     "is_identity",
+    "key_mark",
     "registry",
 ]

@@ -168,8 +168,8 @@ def test_a_record_beyond_the_limit_is_refused_at_once(settings: BrokerSettings, 
 
 def test_topics_are_made_once_and_checked(settings: BrokerSettings):
     topics = Topics(f"t{uuid.uuid4().hex[:8]}", "run")
-    assert len(check_topics(settings, topics.specs())) == 8
-    assert len(ensure_topics(settings, topics.specs(), replication=1)) == 8
+    assert len(check_topics(settings, topics.specs())) == 9
+    assert len(ensure_topics(settings, topics.specs(), replication=1)) == 9
     assert ensure_topics(settings, topics.specs(), replication=1) == []
     assert check_topics(settings, topics.specs()) == []
 

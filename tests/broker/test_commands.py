@@ -32,11 +32,11 @@ class Learner(threading.Thread):
                 self.commands.append(command)
                 if command.kind != "sleep":
                     self._outcomes.append(Outcome(command.id, command.kind != "refuse", "as the test says"))
-            self._producer.send(self._topics.heartbeats, b"noise")
+            self._producer.send(self._topics.progress, b"noise")
             for role in ("actor", "learner"):
                 outcomes = tuple(self._outcomes) if role == "learner" else ()
                 beat = Heartbeat("run", role, role, "0" * 32, sequence, 0, outcomes=outcomes)
-                self._producer.send(self._topics.heartbeats, beat.encode())
+                self._producer.send(self._topics.progress, beat.encode())
             self._producer.poll(0)
             sequence += 1
         self._reader.close()

@@ -87,7 +87,7 @@ def test_the_bounded_queue_says_that_it_is_full(dead_address: str):
 
 def test_a_flapping_link_is_told_when_statistics_agree():
     states: list[LinkState] = []
-    monitor = LinkMonitor("b:1", states.append)
+    monitor = LinkMonitor(BrokerSettings("b:1"), states.append)
     monitor.on_stats(UP)
     monitor.on_error(REFUSED)
     monitor.on_error(ALL_DOWN)  # an idle connection that the broker closed
@@ -105,7 +105,7 @@ def test_a_flapping_link_is_told_when_statistics_agree():
 
 def test_the_reason_is_not_hidden_by_what_follows_it():
     states: list[LinkState] = []
-    monitor = LinkMonitor("b:1", states.append)
+    monitor = LinkMonitor(BrokerSettings("b:1"), states.append)
     monitor.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
     monitor.on_error(REFUSED)
     monitor.on_error(ALL_DOWN)
@@ -115,7 +115,7 @@ def test_the_reason_is_not_hidden_by_what_follows_it():
 
 
 def test_other_errors_are_said_once_for_each_topic(caplog: pytest.LogCaptureFixture):
-    monitor = LinkMonitor("b:1")
+    monitor = LinkMonitor(BrokerSettings("b:1"))
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "unknown topic")
     with caplog.at_level(logging.WARNING, "pipeline.broker"):
         for topic in ("one", "two", "one"):

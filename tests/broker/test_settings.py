@@ -28,13 +28,13 @@ def test_raw_settings_win_over_defaults_and_overrides_over_both():
 
 
 def test_a_user_means_sasl_over_tls():
-    settings = BrokerSettings("b:1", username="actor", password="hunter2\n", ca_file="/ca.pem")
+    settings = BrokerSettings("b:1", username="actor", password="hunter2\n", ca="PEM")
     for options in (producer_options(settings), admin_options(settings)):
         assert options["security.protocol"] == "sasl_ssl"
         assert options["sasl.mechanism"] == "SCRAM-SHA-512"
         assert options["sasl.password"] == "hunter2"
         assert type(options["sasl.password"]) is str
-        assert options["ssl.ca.location"] == "/ca.pem"
+        assert options["ssl.ca.pem"] == "PEM"
 
 
 def test_secrets_show_nowhere():

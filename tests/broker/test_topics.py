@@ -10,7 +10,7 @@ def test_names():
     assert topics.runs == "lab.one.runs"
     assert topics.samples == "lab.one.cart-pole_1.samples"
     assert topics.dead_letters == "lab.one.cart-pole_1.dead-letters"
-    assert len({spec.name for spec in topics.specs()}) == 8
+    assert len({spec.name for spec in topics.specs()}) == 9
 
 
 def test_settings():

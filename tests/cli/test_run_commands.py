@@ -1,6 +1,8 @@
 """`pipeline quicksave`, `pipeline set` and `pipeline cleanup`, as a user types them."""
 
 import json
+import subprocess
+import sys
 import uuid
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from pipeline.services import Services
 from pipeline.weights import ObjectStore, Publisher, StoreSettings, weights_prefix
 from pipeline.wire import RunManifest
 from tests.broker.test_commands import Learner
+from tests.waiting import wait_until
 from tests.weights.made import version
 
 
@@ -43,10 +46,10 @@ class Run:
             f"saves={saves}",
         ]
 
-    def publish(self, versions: int, *pinned: Version) -> None:
+    def publish(self, versions: int, *pinned: Version, first: int = 0) -> None:
         with Producer(self.settings) as producer:
             publisher = Publisher(self.store, producer, self.topics)
-            for number in range(versions):
+            for number in range(first, versions):
                 publisher.publish(version(number), {"w": np.full(3, number, np.float32)})
             for each in pinned:
                 publisher.pin(each, "best")
@@ -125,6 +128,28 @@ def test_cleanup_removes_what_nothing_needs(run: Run, capsys: pytest.CaptureFixt
     assert capsys.readouterr().out == "removed 22 versions: 1.1 … 1.27\n"
     assert main(words) == 0
     assert capsys.readouterr().out == "nothing to remove\n"
+
+
+def test_cleanup_that_repeats_survives_what_goes_wrong(run: Run, tmp_path: Path):
+    """There is nothing to go by at first; then there is, and more comes."""
+    words = [*run.words, "run=run", "cleanup.keep_last=2", "cleanup.keep_every=0", "cleanup.every_s=0.05"]
+    log = tmp_path / "cleanup.log"
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "pipeline.cli", "cleanup", *words], stdout=file, stderr=subprocess.STDOUT
+        )
+    try:
+        wait_until(lambda: b"is not here" in log.read_bytes(), "it says what it lacks", 60.0)
+        run.publish(5)
+        run.folder.checkpoints.mkdir(parents=True)
+        wait_until(lambda: run.numbers() == [3, 4], "it removes what is old", 60.0)
+        run.publish(8, first=5)
+        wait_until(lambda: run.numbers() == [6, 7], "and does so again", 60.0)
+        process.terminate()
+        assert process.wait(30) == 0, log.read_text()
+    finally:
+        process.kill()
+        process.wait()
 
 
 def test_cleanup_knows_what_it_must_not_guess(run: Run, capsys: pytest.CaptureFixture[str]):

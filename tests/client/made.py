@@ -23,7 +23,7 @@ from pipeline.connect import Connection
 from pipeline.environment import read_layout
 from pipeline.experience import Chunk, EpisodeInfo, Version
 from pipeline.weights import StoreSettings
-from pipeline.wire import Member, RecordHeaders, RunManifest, decode_chunk, decode_episode
+from pipeline.wire import Member, RecordHeaders, RunManifest, decode_chunk, decode_episode, fingerprint
 
 RUN = "made"
 SMALL = ("algorithm.hidden=[8]", "client.actor=a", "client.first_weights_timeout_s=0.2")
@@ -116,7 +116,7 @@ class Scene:
             epoch=1,
             config_json=json.dumps(to_dict(self.config)),
             layout_json=json.dumps(self.layout.to_json()),
-            schemas=(),
+            schemas=(fingerprint("chunk"), fingerprint("episode")),
             store_endpoint="",
             store_bucket="",
             store_secure=False,

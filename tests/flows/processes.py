@@ -56,7 +56,7 @@ class Watcher:
     def __init__(self, services: Services, run: str) -> None:
         self.topics = Topics(NAMESPACE, run)
         self.settings = BrokerSettings(services.bootstrap_servers)
-        self._reader = LogReader(self.settings, self.topics.heartbeats, open_timeout=60.0)
+        self._reader = LogReader(self.settings, [self.topics.progress, self.topics.heartbeats], open_timeout=60.0)
         self.learner: Heartbeat | None = None
         self.actors: dict[str, Heartbeat] = {}
         self.acted_as: dict[str, set[str]] = {}

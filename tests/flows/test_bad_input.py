@@ -1,85 +1,76 @@
-"""Records that are not ours never stop the learner: one dead letter each, and a count."""
+"""Records that are not ours never stop the learner: a dead letter each, a count, and their share of its time only."""
 
 from pathlib import Path
+from typing import Any
 
-import gymnasium
-import numpy as np
 import pytest
 
-from pipeline.broker import LogReader, Producer
-from pipeline.environment import read_layout
-from pipeline.experience import Chunk, Segments, Version, new_session
+from pipeline.broker import LogReader, Producer, Topics, ensure_topics
+from pipeline.connect import connect
+from pipeline.experience import new_session
+from pipeline.learner.dead_letters import BURST
 from pipeline.services import Services
-from pipeline.wire import DeadLetter, RecordHeaders, encode_chunk, fingerprint
+from pipeline.wire import DeadLetter
 from tests.flows.processes import Watcher, config_of, overrides, role
+from tests.fuzz.nonsense import STEPS, headers_of, nonsense, sound
 
-STEPS = 6
 
-
-def chunk_of(**changes: np.ndarray) -> Chunk:
-    columns = {
-        "observation": np.zeros((STEPS + 1, 4), np.float32),
-        "action": np.zeros(STEPS, np.int64),
-        "reward": np.ones(STEPS, np.float32),
-    }
-    table = Segments(
-        np.zeros(1, np.int32),
-        np.zeros(1, np.int64),
-        np.zeros(1, np.int32),
-        np.array([STEPS], np.int32),
-        np.zeros(1, np.uint8),
-    )
-    return Chunk(version=Version(1, 0), segments=table, columns={**columns, **changes})
+def letters_of(watcher: Watcher) -> list[DeadLetter]:
+    with LogReader(watcher.settings, watcher.topics.dead_letters) as reader:
+        return [DeadLetter.decode(record.value) for record in reader.read_to_end(30.0)]
 
 
 @pytest.mark.timeout(240)
-def test_each_bad_record_is_one_dead_letter(local_services: Services, tmp_path: Path):
-    """Not ours, unknown schema, cut short, trailing, wrong shape, NaN, foreign action, another run, wrong count."""
-    assert gymnasium.spec("CartPole-v1") is not None
-    run = "bad-input"
-    config = config_of(local_services, run, tmp_path / "saves")
-    layout = read_layout(config.environment)
+def test_each_class_of_nonsense_is_one_dead_letter(local_services: Services, tmp_path: Path):
+    """With its reason, in order; and a good record after all of them is accepted."""
+    run, session = "bad-input", new_session()
     watcher = Watcher(local_services, run)
-    session = new_session()
-    good = encode_chunk(chunk_of(), layout)
-    nan = np.zeros((STEPS + 1, 4), np.float32)
-    nan[3, 1] = np.nan
-    cases = [
-        (b"hello", "not-ours"),
-        (b"\xc3\x01" + b"\x07" * 8 + good[10:], "unknown-schema"),
-        (good[: len(good) // 2], "cut-short"),
-        (good + b"\0", "trailing-bytes"),
-        (encode_chunk(chunk_of(observation=nan), layout), "not-finite"),
-        (encode_chunk(chunk_of(action=np.full(STEPS, 7, np.int64)), layout), "out-of-bounds"),
-    ]
+    cases = list(nonsense(run, session))
     with role("learner", tmp_path / "learner.log", *overrides(local_services, run, tmp_path / "saves")) as learner:
         watcher.wait(lambda: watcher.version >= 0, "the learner is there")
-        producer = Producer(watcher.settings)
-        sequence = 0
-
-        def send(value: bytes, *, of_run: str = run, count: int = STEPS, headers: bool = True) -> None:
-            nonlocal sequence
-            head = RecordHeaders(of_run, "mallory", session, sequence, Version(1, 0), fingerprint("chunk"), count)
-            sequence += 1
-            producer.send_and_wait(
-                watcher.topics.samples, value, key="mallory", headers=head.to_kafka() if headers else None
-            )
-
-        expected = [reason for _, reason in cases]
-        for value, _ in cases:
-            send(value)
-        send(good, headers=False)
-        send(good, of_run="another")
-        send(good, count=STEPS + 1)
-        expected += ["bad-headers", "wrong-run", "header-mismatch"]
-        send(good)
+        with Producer(watcher.settings) as producer:
+            for case in cases:
+                producer.send_and_wait(watcher.topics.samples, case.value, key="mallory", headers=case.headers)
+            good = headers_of(0, session, run)
+            producer.send_and_wait(watcher.topics.samples, sound(), key="mallory", headers=good)
         watcher.wait(lambda: watcher.accepted == STEPS, "the good one is accepted after all the bad ones")
         assert learner.poll() is None
-        producer.close()
-    reader = LogReader(watcher.settings, watcher.topics.dead_letters)
-    letters = [DeadLetter.decode(record.value or b"") for record in reader.read_to_end(30.0)]
-    reader.close()
+    letters = letters_of(watcher)
     watcher.close()
-    assert [letter.reason for letter in letters] == expected
-    assert len({(letter.partition, letter.offset) for letter in letters}) == len(letters)
-    assert letters[0].head == b"hello"
+    assert [letter.reason for letter in letters] == [case.reason.value for case in cases]
+    assert len({(letter.partition, letter.offset) for letter in letters}) == len(letters) >= 50
+    assert [letter.head for letter in letters] == [case.value[:1024] for case in cases]
+
+
+@pytest.mark.timeout(240)
+def test_a_flood_takes_its_share_only(local_services: Services, tmp_path: Path):
+    """What waits in other partitions is not behind it, and a few letters tell of it."""
+    run, session, flood = "flood", new_session(), 60_000
+    config = config_of(local_services, run, tmp_path / "saves")
+    settings = connect(config).broker
+    rejected_then: list[int] = []
+    topics = Topics(config.namespace, run)
+    ensure_topics(settings, topics.specs(**config.kafka.topic_settings()), replication=1)
+    with Producer(settings) as producer:
+        for number in range(flood):
+            headers: Any = headers_of(number, session, run, count=b"1")
+            producer.send(topics.samples, b"rubbish", headers=headers, partition=0)
+            producer.poll(0)
+        assert producer.flush(60.0) == 0
+        honest: Any = headers_of(0, new_session(), run)
+        producer.send_and_wait(topics.samples, sound(), headers=honest, partition=1)
+    watcher = Watcher(local_services, run)
+    with role("learner", tmp_path / "learner.log", *overrides(local_services, run, tmp_path / "saves")):
+
+        def accepted() -> bool:
+            if watcher.learner is not None and watcher.accepted == STEPS:
+                rejected_then.append(watcher.learner.rejected)
+            return bool(rejected_then)
+
+        watcher.wait(accepted, "the honest record is accepted")
+        watcher.wait(lambda: watcher.learner and watcher.learner.rejected >= flood, "the flood is worked off")
+    letters = letters_of(watcher)
+    watcher.close()
+    assert rejected_then[0] < flood
+    assert 0 < len(letters) < BURST + 2_000
+    assert (tmp_path / "learner.log").read_text().count("dead_letters_per_s") <= 2

@@ -116,7 +116,7 @@ def test_ls(recorded: Recorded, capsys: pytest.CaptureFixture[str]):
 
 
 @pytest.mark.parametrize(
-    "topic", ["samples", "episodes", "versions", "heartbeats", "telemetry", "commands", "dead-letters"]
+    "topic", ["samples", "episodes", "versions", "heartbeats", "progress", "telemetry", "commands", "dead-letters"]
 )
 def test_show(recorded: Recorded, topic: str, capsys: pytest.CaptureFixture[str]):
     """Every record is a line, whatever the topic, and JSON says the same places."""

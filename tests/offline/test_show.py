@@ -109,7 +109,7 @@ def test_a_journal_that_cannot_be_read_is_said():
             'quicksave {"a": 1} (id id-1) by me',
         ),
         (
-            "heartbeats",
+            "progress",
             Heartbeat(RUN, "here", "learner", SESSION, 5, 0, 1, 9, 1234, outcomes=(Outcome("x", True, "/s"),)).encode(),
             f"learner here/{SESSION[:8]}#5: version 1.9, 1,234 transitions, 0 dropped, 0 rejected; command x: done, /s",
         ),
