@@ -7,9 +7,10 @@ import sys
 import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
-from benchmarks.results.progress import ALL, FIRST, Clock, Progress
+from benchmarks.results.progress import ALL, EVALUATION_SEED, FIRST, Clock, Progress
 from benchmarks.results.rows import Row
 from pipeline.broker import LogReader, Record, Topics
 from pipeline.config import PipelineConfig, load_config
@@ -24,7 +25,6 @@ from pipeline.wire import RecordHeaders
 START_S = 120.0
 STALL_S = 300.0
 STOP_S = 30.0
-EVALUATION_SEED = 1_000_003
 
 
 def run_ours(row: Row, seed: int, services: Path, saves: Path) -> Progress:
@@ -82,11 +82,12 @@ class _Judge:
 
     def evaluate(self, progress: Progress, steps: int, seconds: float, version: FollowedVersion) -> None:
         """Note how good the version is."""
-        mean, episodes = self._first.evaluate(version.record, version.data).mean_return, FIRST
-        if progress.promising(mean):
-            others = self._others.evaluate(version.record, version.data).mean_return
-            mean, episodes = (FIRST * mean + (ALL - FIRST) * others) / ALL, ALL
-        progress.add(steps, seconds, mean, episodes)
+        first, others = (partial(_mean, evaluator, version) for evaluator in (self._first, self._others))
+        progress.evaluate(steps, seconds, first, others)
+
+
+def _mean(evaluator: Evaluator, version: FollowedVersion) -> float:
+    return evaluator.evaluate(version.record, version.data).mean_return
 
 
 class _Watched:

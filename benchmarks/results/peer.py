@@ -6,6 +6,7 @@ Each evaluation becomes a line of FILE: steps, seconds, mean return, episodes.
 
 import json
 import sys
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,10 +16,8 @@ from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy
 from stable_baselines3.common.vec_env import VecNormalize, sync_envs_normalization
 
-from benchmarks.results.progress import ALL, FIRST, Clock, Progress
+from benchmarks.results.progress import ALL, EVALUATION_SEED, FIRST, Clock, Progress
 from benchmarks.results.rows import BY_NAME, Linear, Peer, Row
-
-EVALUATION_SEED = 1_000_003
 
 
 def train(row: Row, peer: Peer, seed: int, clock: Clock, out: IO[str]) -> None:
@@ -63,12 +62,11 @@ class _Watch(BaseCallback):
         return not self._progress.ended
 
     def _evaluate(self, seconds: float) -> None:
-        mean, episodes = self._mean(self._first), FIRST
-        if self._progress.promising(mean):
-            others = self._mean(self._others)
-            mean, episodes = (FIRST * mean + (ALL - FIRST) * others) / ALL, ALL
-        self._progress.add(self.num_timesteps, seconds, mean, episodes)
-        self._out.write(json.dumps([self.num_timesteps, seconds, mean, episodes]) + "\n")
+        steps = self.num_timesteps
+        first, others = (partial(self._mean, environments) for environments in (self._first, self._others))
+        episodes = self._progress.evaluate(steps, seconds, first, others)
+        point = self._progress.curve[-1]
+        self._out.write(json.dumps([steps, seconds, point.mean, episodes]) + "\n")
 
     def _mean(self, environments: Any) -> float:
         if isinstance(environments, VecNormalize):

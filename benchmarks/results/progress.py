@@ -1,7 +1,7 @@
 """What is measured: environment steps and seconds until the greedy policy is good enough."""
 
 import time
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
@@ -9,6 +9,8 @@ FIRST = 20
 """Greedy episodes of an evaluation."""
 ALL = 100
 """Greedy episodes that have to reach the threshold on average, the first ones included."""
+EVALUATION_SEED = 1_000_003
+"""Far from those of training; a run's seed times 1,000 is added."""
 
 
 @dataclass(frozen=True)
@@ -62,15 +64,32 @@ class Progress:
         """Whether so many steps ask for an evaluation."""
         return steps >= self._due and not self.ended
 
-    def promising(self, mean: float) -> bool:
-        """Whether the mean of the first episodes asks for the others."""
+    def evaluate(self, steps: int, seconds: float, first: Callable[[], float], others: Callable[[], float]) -> int:
+        """Evaluate the policy, and note how good it is.
+
+        Args:
+            steps: environment steps taken.
+            seconds: what the clock showed.
+            first: plays ``FIRST`` greedy episodes and returns their mean return.
+            others: plays the others of ``ALL``; called only if the first ones reach the threshold.
+
+        Returns:
+            How many episodes were played.
+        """
+        mean, episodes = first(), FIRST
+        if self._reached(mean):
+            mean, episodes = (FIRST * mean + (ALL - FIRST) * others()) / ALL, ALL
+        self.add(steps, seconds, mean, episodes)
+        return episodes
+
+    def _reached(self, mean: float) -> bool:
         return self.threshold is not None and mean >= self.threshold
 
     def add(self, steps: int, seconds: float, mean: float, episodes: int) -> None:
         """An evaluation of so many episodes ended."""
         point = Point(steps, seconds, mean)
         self.curve.append(point)
-        if episodes >= ALL and self.promising(mean):
+        if episodes >= ALL and self._reached(mean):
             self.solved = point
         # Marks that one evaluation passed over are not made up for.
         self._due = (steps // self.every + 1) * self.every

@@ -131,11 +131,12 @@ def _made(runs: Sequence[dict[str, Any]]) -> str:
     for key, title in (("machine", "Machine"), ("versions", "Versions")):
         found = sorted({_said(run[key]) for run in runs})
         text += f"{title}: " + "; ".join(found) + ".\n" if found else ""
-    busy = [run for run in runs if run["load"] > 1.0 and run["cores"] > 1]
+    # What ran before a run, another run most often, leaves a load of about the cores behind.
+    busy = [run for run in runs if run["load"] > 1.5 * run["cores"] > 1.5]
     if busy:
         text += (
-            f"{len(busy)} of {len(runs)} runs began while something else ran on the machine, or had just ended (load "
-            "above 1): their seconds may be too many.\n"
+            f"{len(busy)} of {len(runs)} runs began on a busy machine (load above 1.5 for each core): their seconds "
+            "may be too many.\n"
         )
     return text
 

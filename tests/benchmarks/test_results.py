@@ -23,12 +23,20 @@ def test_solved_when_all_episodes_reach_the_threshold() -> None:
     progress = Progress(threshold=50.0, budget=10**6, every=1000)
     assert not progress.due(999) and progress.due(1000)
     progress.add(1010, 3.0, 49.0, FIRST)
-    assert not progress.promising(49.0) and progress.promising(50.0)
     progress.add(2050, 4.0, 49.9, ALL)
     assert progress.solved is None, "the first episodes were lucky"
     progress.add(3000, 5.0, 50.0, ALL)
     assert progress.solved == Point(3000, 5.0, 50.0) and progress.ended
     assert not progress.due(10_000), "what is solved is not evaluated again"
+
+
+def test_the_others_are_played_only_where_the_first_ones_ask_for_it() -> None:
+    progress = Progress(threshold=50.0, budget=10**6, every=1000)
+    assert progress.evaluate(1000, 1.0, lambda: 49.0, lambda: pytest.fail("not asked for")) == FIRST
+    assert progress.evaluate(2000, 2.0, lambda: 60.0, lambda: 40.0) == ALL
+    assert progress.last == Point(2000, 2.0, 44.0) and progress.solved is None
+    assert progress.evaluate(3000, 3.0, lambda: 60.0, lambda: 50.0) == ALL
+    assert progress.solved == Point(3000, 3.0, 52.0)
 
 
 def test_marks_that_were_passed_over_are_not_made_up_for() -> None:
