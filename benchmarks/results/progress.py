@@ -45,10 +45,6 @@ class Progress:
     every: int
     solved: Point | None = None
     curve: list[Point] = field(default_factory=list)
-    _due: int = 0
-
-    def __post_init__(self) -> None:
-        self._due = self.every
 
     @property
     def last(self) -> Point | None:
@@ -61,8 +57,9 @@ class Progress:
         return self.solved is not None or (self.last is not None and self.last.steps >= self.budget)
 
     def due(self, steps: int) -> bool:
-        """Whether so many steps ask for an evaluation."""
-        return steps >= self._due and not self.ended
+        """Whether so many steps ask for an evaluation; marks that one evaluation passed over are not made up for."""
+        evaluated = self.last.steps if self.last else 0
+        return steps // self.every > evaluated // self.every and not self.ended
 
     def evaluate(self, steps: int, seconds: float, first: Callable[[], float], others: Callable[[], float]) -> int:
         """Evaluate the policy, and note how good it is.
@@ -91,8 +88,6 @@ class Progress:
         self.curve.append(point)
         if episodes >= ALL and self._reached(mean):
             self.solved = point
-        # Marks that one evaluation passed over are not made up for.
-        self._due = (steps // self.every + 1) * self.every
 
 
 class Clock:
