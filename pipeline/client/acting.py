@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from pipeline.broker import find_run
 from pipeline.client.dqn import DQNConnector
 from pipeline.client.ppo import PPOConnector
+from pipeline.client.processes import uplink_processes
 from pipeline.client.stepping import Chooser, Stepping
 from pipeline.config import PipelineConfig
 from pipeline.connect import connect
@@ -53,9 +54,10 @@ def open_connector(config: PipelineConfig, stop: Callable[[], bool]) -> DQNConne
         config: which run; an empty name takes the newest.
         stop: see `Connector`.
     """
+    uplink_processes()
     manifest = find_run(connect(config).broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
     kind = PPOConnector if manifest.algorithm in PPOConnector.ALGORITHMS else DQNConnector
-    return kind(replace(config, run=manifest.run), stop=stop)
+    return kind(replace(config, run=manifest.run), stop=stop, manifest=manifest)
 
 
 def _act(connector: DQNConnector | PPOConnector, config: PipelineConfig, stop: Callable[[], bool]) -> int:

@@ -15,7 +15,6 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from multiprocessing import get_context
 from types import TracebackType
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -29,6 +28,7 @@ from pipeline.client.handle import UplinkHandle
 from pipeline.client.ledger import ActorLedger
 from pipeline.client.mailbox import Letter, Mailbox
 from pipeline.client.outbox import Outbox, QueuePolicy
+from pipeline.client.processes import uplink_processes
 from pipeline.client.sender import Sender, Sending
 from pipeline.client.transition import Transition
 from pipeline.client.uplink import UplinkSettings
@@ -64,7 +64,7 @@ class Connector(ABC, Generic[AgentT, SenderT]):
 
     Inside ``with con:`` the agent's weights and ``model_id`` belong together and do not change.
 
-    The uplink is a process of its own, started by ``spawn``; scripts guard their start with
+    The uplink is a process of its own, which imports the script that started it; scripts guard their start with
     ``if __name__ == "__main__":``. If it dies it is started again, and what the broker had not acknowledged is sent
     again with the same identity, so that the learner counts it once.
 
@@ -83,6 +83,7 @@ class Connector(ABC, Generic[AgentT, SenderT]):
     Args:
         config: see :class:`pipeline.config.PipelineConfig`. ``run`` empty takes the newest run.
         stop: asked while the connector waits for the learner; True ends the waiting with ConnectorClosedError.
+        manifest: the run's, where it is known already; otherwise it is looked up, and waited for.
 
     Raises:
         RunNotFoundError: there is no such run on the broker.
@@ -98,10 +99,17 @@ class Connector(ABC, Generic[AgentT, SenderT]):
     JOINS: ClassVar[bool] = False
     """Whether training is synchronous, so that the learner has to take a client in."""
 
-    def __init__(self, config: PipelineConfig, *, stop: Callable[[], bool] = lambda: False) -> None:
+    def __init__(
+        self,
+        config: PipelineConfig,
+        *,
+        stop: Callable[[], bool] = lambda: False,
+        manifest: RunManifest | None = None,
+    ) -> None:
         settings = config.client
+        context = uplink_processes()
         connection = connect(config)
-        self.manifest: RunManifest = find_run(
+        self.manifest: RunManifest = manifest or find_run(
             connection.broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s
         )
         check_schemas(self.manifest)
@@ -126,7 +134,6 @@ class Connector(ABC, Generic[AgentT, SenderT]):
         self._settings = settings
         self._stop = stop
         self._store = connection.with_manifest(self.manifest).store
-        context = get_context("spawn")
         self._counters: Any = context.RawArray("q", COUNTERS)
         self._counters[LINK_UP] = 1
         self._counters[LEARNER_SEQUENCE] = -1

@@ -3,7 +3,7 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from numpy.typing import NDArray
@@ -42,7 +42,7 @@ class UplinkHandle:
 
     def __init__(
         self,
-        context: SpawnContext,
+        context: ForkServerContext | SpawnContext,
         settings: UplinkSettings,
         counters: Any,
         outbox: Outbox,

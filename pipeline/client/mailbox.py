@@ -1,7 +1,7 @@
 """One version's weights in memory that the uplink process writes and the environment loop reads."""
 
 from collections.abc import Mapping
-from multiprocessing.context import SpawnContext
+from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,10 +27,10 @@ class Mailbox:
     A lock guards the slot; the reader only ever *tries* it, so a writer that is killed while it holds the lock delays
     updates (until the connector gives the next uplink a new mailbox) but never stops the environment loop.
 
-    Picklable by multiprocessing's spawn only (the memory is inherited).
+    Picklable only while multiprocessing starts a process (the memory is inherited).
     """
 
-    def __init__(self, context: SpawnContext, tensors: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, context: ForkServerContext | SpawnContext, tensors: Mapping[str, NDArray[Any]]) -> None:
         offset = 0
         specs: list[TensorSpec] = []
         for name, tensor in tensors.items():

@@ -12,6 +12,7 @@ from collections.abc import Generator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.metadata import version as installed
+from typing import NamedTuple
 
 from pipeline.broker import (
     LogReader,
@@ -61,14 +62,13 @@ class Links:
     watch: "TakeOver"
     timeout_s: float
 
-    def first_offsets(self) -> dict[int, int]:
-        """Where a new run begins to read: the oldest record of each samples partition, and of the commands."""
-        first = {partition: low for partition, (low, _) in self._watermarks(self.topics.samples).items()}
-        return {**first, COMMANDS: self._watermarks(self.topics.commands)[0][0]}
-
-    def commands_end(self) -> int:
-        """Commands before this offset were in the log before this learner started."""
-        return self._watermarks(self.topics.commands)[0][1]
+    def extent(self) -> "Extent":
+        """How far samples and commands reach now."""
+        samples, commands = self.topics.samples, (self.topics.commands, 0)
+        with LogReader(self.connection.broker, [samples, commands[0]]) as reader:
+            marks = reader.watermarks(self.timeout_s)
+        first = {place[1]: low for place, (low, _) in marks.items() if place[0] == samples}
+        return Extent({**first, COMMANDS: marks[commands][0]}, marks[commands][1])
 
     def reader(self, positions: Positions) -> LogReader:
         """Samples and commands, from these positions on."""
@@ -87,9 +87,17 @@ class Links:
         start = {source: offset for source, offset in positions.items() if source != COMMANDS}
         return OrderedReader(self.connection.broker, self.topics.samples, start, timeout=self.timeout_s)
 
-    def _watermarks(self, topic: str) -> dict[int, tuple[int, int]]:
-        with LogReader(self.connection.broker, topic) as reader:
-            return {place[1]: marks for place, marks in reader.watermarks(self.timeout_s).items()}
+
+class Extent(NamedTuple):
+    """How far samples and commands reach.
+
+    Attributes:
+        first: where a new run begins to read: the oldest record of each samples partition, and of the commands.
+        commands_end: commands before this offset are in the log already.
+    """
+
+    first: dict[int, int]
+    commands_end: int
 
 
 class TakeOver:

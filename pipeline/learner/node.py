@@ -504,10 +504,11 @@ class TrainingNode(Fold):
             self._dead_letters = DeadLetters(
                 links.producer, self.topics, self.run_name, config.learner.dead_letters_per_s, self.metrics
             )
-            self._commands_end = links.commands_end()
+            extent = links.extent()
+            self._commands_end = extent.commands_end
             for folder in (self.folder.checkpoints, self.folder.manual_save):
                 remove_leftovers(folder)
-            self._come_back(links)
+            self._come_back(links, extent.first)
             self._announce_run("running")
             self.folder.save_config(config)
             self._tracking = self._open_tracking(links)
@@ -538,10 +539,10 @@ class TrainingNode(Fold):
             yield ingest
             self._last_checkpoint()
 
-    def _come_back(self, links: Links) -> None:
+    def _come_back(self, links: Links, first: Mapping[int, int]) -> None:
         """To the newest announced version, or to the beginning of a new run."""
         if links.lineage.newest is None:
-            self._begin(links)
+            self._begin(first)
         else:
             if self._beginning is not None:
                 # The run may have to be computed from its beginning, which the loaded state is not.
@@ -554,13 +555,13 @@ class TrainingNode(Fold):
             self._set_launched(live, links.epoch)
         self.enter(links.epoch)
 
-    def _begin(self, links: Links) -> None:
+    def _begin(self, first: Mapping[int, int]) -> None:
         origin = ("", "")
         chosen = self._origin or (Path(self.config.learner.load) if self.config.learner.load else None)
         if chosen is not None:
             origin = start_from(self, chosen, self.folder)
             log.info("Run %s starts from %s.", self.run_name, origin[0])
-        self.positions = links.first_offsets()
+        self.positions = dict(first)
         self.journal.begin(self.positions, origin=origin)
         self.forget_ledger()
 

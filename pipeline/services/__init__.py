@@ -1,21 +1,23 @@
-"""Brokers and stores on loopback, for a quick start, for tests and for a machine without Docker."""
+"""Brokers and stores on loopback, for a quick start, for tests and for a machine without Docker.
 
-from pipeline.services.commands import (
-    missing_for_local,
-    services_down,
-    services_fetch,
-    services_status,
-    services_up,
-)
-from pipeline.services.process import Service
-from pipeline.services.supervisor import (
-    Addresses,
-    Services,
-    down,
-    running_services,
-    start_detached,
-    status,
-)
+Names are loaded when they are asked for: who only wants to know where the services are, which every process does,
+needs nothing of what starts them.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pipeline.services.addresses import Addresses, status
+    from pipeline.services.commands import (
+        missing_for_local,
+        services_down,
+        services_fetch,
+        services_status,
+        services_up,
+    )
+    from pipeline.services.process import Service
+    from pipeline.services.supervisor import Services, down, running_services, start_detached
 
 __all__ = [
     "Addresses",
@@ -31,3 +33,24 @@ __all__ = [
     "start_detached",
     "status",
 ]
+
+_HOMES = {
+    "Addresses": "addresses",
+    "Service": "process",
+    "Services": "supervisor",
+    "down": "supervisor",
+    "missing_for_local": "commands",
+    "running_services": "supervisor",
+    "services_down": "commands",
+    "services_fetch": "commands",
+    "services_status": "commands",
+    "services_up": "commands",
+    "start_detached": "supervisor",
+    "status": "addresses",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from secrets import token_hex
 from typing import Any
@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from pipeline.errors import ServiceError
 from pipeline.secrets.folder import SecretsFolder
+from pipeline.services.addresses import Addresses, status, supervising_process
 from pipeline.services.embedded import EmbeddedServices
 from pipeline.services.kafka import LocalKafka
 from pipeline.services.minio import LocalMinio
@@ -31,34 +32,6 @@ from pipeline.services.process import POLL_SECONDS, Service
 KINDS = ("embedded", "local")
 STOP_SECONDS = 90.0
 LOCK_SECONDS = 2.0
-ASK_SECONDS = 0.1
-
-
-@dataclass(frozen=True)
-class Addresses:
-    """Where the services are: what ``services.json`` holds.
-
-    Attributes:
-        kind: embedded or local.
-        pid: the supervising process.
-        bootstrap_servers: the broker, ``host:port``.
-        endpoint: the store, ``host:port``.
-        access_key: the store's user, made anew at every start; empty with a folder of secrets.
-        secret_key: the store's password; not shown in ``repr``.
-        secrets: the folder of secrets, without one of whose files nobody is let in; empty: everybody is, without TLS.
-    """
-
-    kind: str
-    pid: int
-    bootstrap_servers: str
-    endpoint: str
-    access_key: str
-    secret_key: str
-    secrets: str = ""
-
-    def __repr__(self) -> str:
-        where = f"bootstrap_servers={self.bootstrap_servers!r}, endpoint={self.endpoint!r}"
-        return f"Addresses(kind={self.kind!r}, pid={self.pid}, {where}, secret_key='***')"
 
 
 class Services:
@@ -153,16 +126,6 @@ def running_services(
                 shutil.rmtree(folder / "data", ignore_errors=True)
 
 
-def status(folder: Path | str) -> Addresses | None:
-    """Where the services of the folder are, or None where none run."""
-    folder = Path(folder).resolve()
-    if _supervisor(folder) is None:
-        return None
-    with contextlib.suppress(OSError, ValueError, TypeError):
-        return Addresses(**json.loads((folder / "services.json").read_text()))
-    return None
-
-
 def start_detached(kind: str, folder: Path | str, secrets: Path | str | None = None) -> Addresses:
     """Start the services under a supervising process of their own and return once they answer.
 
@@ -206,13 +169,13 @@ def down(folder: Path | str, timeout: float = STOP_SECONDS) -> bool:
         ServiceError: they still run after ``timeout`` seconds.
     """
     folder = Path(folder).resolve()
-    pid = _supervisor(folder)
+    pid = supervising_process(folder)
     if pid is None:
         return False
     with contextlib.suppress(ProcessLookupError):
         os.kill(pid, signal.SIGTERM)
     deadline = time.monotonic() + timeout
-    while _supervisor(folder) is not None:
+    while supervising_process(folder) is not None:
         if time.monotonic() > deadline:
             raise ServiceError(f"The services in {folder} still run after {timeout:g} s (process {pid}).")
         time.sleep(POLL_SECONDS)
@@ -275,22 +238,3 @@ def _supervising(folder: Path) -> Generator[None]:
     finally:
         (folder / "supervisor.pid").unlink(missing_ok=True)
         lock.release()
-
-
-def _supervisor(folder: Path) -> int | None:
-    """The supervising process of the folder, or None where nobody holds its lock."""
-    if not folder.is_dir():
-        return None
-    lock = FileLock(folder / "lock")
-    try:
-        lock.acquire(timeout=ASK_SECONDS, poll_interval=0.01)
-    except Timeout:
-        # Whoever else asks lets go at once: a lock that stays taken is the supervising process's.
-        with contextlib.suppress(OSError, ValueError):
-            return int((folder / "supervisor.pid").read_text())
-        return None
-    # What a killed supervising process left would mislead whoever reads it.
-    (folder / "supervisor.pid").unlink(missing_ok=True)
-    (folder / "services.json").unlink(missing_ok=True)
-    lock.release()
-    return None

@@ -27,14 +27,18 @@ CLIENT = ["environment.envs=4", "client.chunk_steps=64", "client.max_lead=1000",
 
 
 def uplink_of(client: subprocess.Popen[bytes]) -> int:
-    """The process id of a client's uplink; 0: none runs."""
+    """The process id of a client's uplink, which the server of forks has forked; 0: none runs."""
+    forked = [pid for server in children_of(client.pid) for pid in children_of(server)]
+    return forked[0] if forked else 0
+
+
+def children_of(parent: int) -> list[int]:
     # A child belongs to the thread that started it.
-    for children in Path(f"/proc/{client.pid}/task").glob("*/children"):
-        for pid in children.read_text().split():
-            with contextlib.suppress(FileNotFoundError):
-                if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes():
-                    return int(pid)
-    return 0
+    found = list[int]()
+    for children in Path(f"/proc/{parent}/task").glob("*/children"):
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found += map(int, children.read_text().split())
+    return found
 
 
 @pytest.mark.timeout(soak(3600, 600))
