@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from omegaconf import OmegaConf
 from prometheus_client import Gauge
 
-from pipeline.broker import Record, Topics, publish_manifest
+from pipeline.broker import Record, Topics
 from pipeline.config import PipelineConfig, from_dict, to_dict
 from pipeline.connect import with_actors
 from pipeline.errors import ConfigError, LearnerError, PipelineError
@@ -34,6 +34,7 @@ from pipeline.learner.fold import Fold
 from pipeline.learner.ingest import Ingest
 from pipeline.learner.links import Links, open_links
 from pipeline.learner.parameters import difference
+from pipeline.learner.presence import Presence
 from pipeline.learner.recovery import Recovered, recover, start_from
 from pipeline.learner.run_folder import RunFolder, new_run_name
 from pipeline.learner.staleness import Staleness
@@ -42,17 +43,13 @@ from pipeline.weights import BackgroundPublisher, clean_up, unpack
 from pipeline.wire import (
     COMMANDS,
     Command,
-    Heartbeat,
     Member,
     ModelVersionRecord,
-    RunManifest,
-    fingerprint,
 )
 
 log = logging.getLogger(__name__)
 
 _Link = TypeVar("_Link")
-_READ_SCHEMAS = ("chunk", "episode", "command", "heartbeat")
 _CLOSE_S = 20.0
 _WATCH_S = 1.0
 
@@ -78,15 +75,13 @@ class TrainingNode(Fold):
         self._publisher: BackgroundPublisher | None = None
         self._checkpoints: CheckpointWriter | None = None
         self._dead_letters: DeadLetters | None = None
+        self._presence: Presence | None = None
         self._origin: Path | None = None
         self._beginning: tuple[dict[str, NDArray[Any]], dict[str, Any]] | None = None
         self._checkpoint_next = False
         self._session = new_session()
-        self._heartbeats = 0
-        self._heartbeat_due = 0.0
         self._watch_due = 0.0
         self._stopping = False
-        self._created_ms = int(time.time() * 1000)
         self._gaps_said = False
         self._skipped_said = False
         self._commands_end = 0
@@ -114,8 +109,7 @@ class TrainingNode(Fold):
             while not self._ended():
                 self._turn(ingest)
             # Whoever ordered the end waits for its outcome.
-            self._heartbeat_due = 0.0
-            self._beat()
+            _open(self._presence).beat(now=True)
         if self._failure:
             raise LearnerError(self._failure)
 
@@ -298,7 +292,7 @@ class TrainingNode(Fold):
             if self._worth_a_version() and not self.publish():
                 return self._stopping
             log.info("%d transitions are accepted: the run ends.", self.accounting.accepted_transitions)
-            self._announce_run("stopped")
+            _open(self._presence).announce("stopped")
             self._stopping = True
         return self._stopping
 
@@ -307,9 +301,9 @@ class TrainingNode(Fold):
         log.error("%s The run ends.", why)
         self._failure = why
         self._stopping = True
-        self._heartbeat_due = 0.0
-        self._beat()
-        self._announce_run("stopped")
+        presence = _open(self._presence)
+        presence.beat(now=True)
+        presence.announce("stopped")
 
     # -- inside: what synchronous training does otherwise -------------------------------------------------------------
 
@@ -345,9 +339,8 @@ class TrainingNode(Fold):
 
     def _look_around(self) -> None:
         """Say how far the learner has come, and see whether it still leads the run."""
+        _open(self._presence).beat()
         now = time.monotonic()
-        if now >= self._heartbeat_due:
-            self._beat()
         if now >= self._watch_due:
             self._watch_due = now + _WATCH_S
             publisher = _open(self._publisher)
@@ -440,58 +433,6 @@ class TrainingNode(Fold):
         )
         self._skipped_said = True
 
-    def _beat(self) -> None:
-        """One heartbeat, at most every ``learner.heartbeat_s``."""
-        now = time.monotonic()
-        if now < self._heartbeat_due:
-            return
-        self._heartbeat_due = now + self.config.learner.heartbeat_s
-        positions = self.identities.positions()
-        beat = Heartbeat(
-            run=self.run_name,
-            node="learner",
-            role="learner",
-            session=self._session,
-            sequence=self._heartbeats,
-            sent_ms=int(time.time() * 1000),
-            version_epoch=self.version.epoch,
-            version_number=max(0, self.version.number),
-            transitions=self.accounting.accepted_transitions,
-            rejected=self.accounting.rejected_transitions,
-            positions=positions,
-            members=self._members(),
-            outcomes=self.commands.outcomes(),
-        )
-        self._heartbeats += 1
-        producer = _open(self._links).producer
-        try:
-            producer.send(self.topics.progress, beat.encode(), key="learner")
-            producer.poll(0)
-        except PipelineError as error:
-            log.debug("no heartbeat: %s", error)
-        self.metrics.actors.set(len(positions))
-        self.metrics.turn_time.set_to_current_time()
-
-    def _announce_run(self, state: str) -> None:
-        links = _open(self._links)
-        store = links.connection.store
-        manifest = RunManifest(
-            run=self.run_name,
-            namespace=self.config.namespace,
-            created_ms=self._created_ms,
-            epoch=links.epoch,
-            config_json=json.dumps(to_dict(self.config)),
-            layout_json=json.dumps(self.layout.to_json()),
-            schemas=tuple(fingerprint(name) for name in _READ_SCHEMAS),
-            store_endpoint=store.endpoint,
-            store_bucket=store.bucket,
-            store_secure=store.secure,
-            algorithm=self.config.algorithm.name,
-            environment=self.config.environment.id,
-            state=state,
-        )
-        publish_manifest(links.producer, self.topics, manifest)
-
     # -- inside: opening and closing ----------------------------------------------------------------------------------
 
     @contextmanager
@@ -509,7 +450,8 @@ class TrainingNode(Fold):
             for folder in (self.folder.checkpoints, self.folder.manual_save):
                 remove_leftovers(folder)
             self._come_back(links, extent.first)
-            self._announce_run("running")
+            self._presence = Presence(self, links, self._session, self._members)
+            self._presence.announce("running")
             self.folder.save_config(config)
             self._tracking = self._open_tracking(links)
             if self._tracking is not None:

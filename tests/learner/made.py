@@ -110,7 +110,8 @@ def equip(node: TrainingNode) -> None:
     node._publisher = Published()  # type: ignore[assignment]
     node._dead_letters = Letters()  # type: ignore[assignment]
     node.observe = node._note_trouble
-    node._heartbeat_due = node._watch_due = float("inf")
+    node._presence = SimpleNamespace(beat=lambda *, now=False: None)  # type: ignore[assignment]
+    node._watch_due = float("inf")
     lead(node, 1)
 
 

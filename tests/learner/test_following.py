@@ -246,7 +246,7 @@ def test_loading_an_old_checkpoint_never_takes_numbers_back(tmp_path: Path):
     other.load_checkpoint(old)
     loaded = other.weights()
     links = SimpleNamespace(epoch=2, lineage=lineage, ordered=log.at)
-    other._come_back(links)  # type: ignore[arg-type]
+    other._come_back(links, {})  # type: ignore[arg-type]
     other._links = links  # type: ignore[assignment]
     assert other.version == Version(2, lineage.number)
     assert all(other.weights()[name].tobytes() == array.tobytes() for name, array in loaded.items())

@@ -80,7 +80,7 @@ class Run:
         self.claims.append(claim_of(node, epoch))
         links = SimpleNamespace(epoch=epoch, lineage=lineage, ordered=self.log.at)
         node._links = links  # type: ignore[assignment]
-        node._come_back(links)  # type: ignore[arg-type]
+        node._come_back(links, {})  # type: ignore[arg-type]
 
 
 def claim_of(node: DQNTrainingNode, epoch: int) -> ModelVersionRecord:

@@ -117,8 +117,7 @@ class Live:
         node.journal.begin(node.positions)
         node.publish()
         node.is_announced = lambda number: True  # type: ignore[method-assign]
-        node._announce_run = self.states.append  # type: ignore[method-assign]
-        node._beat = lambda: None  # type: ignore[method-assign]
+        node._presence.announce = self.states.append  # type: ignore[union-attr, method-assign]
         self.room = Room(node.attendance, node._session)
         monkeypatch.setattr("pipeline.learner.ppo.time", SimpleNamespace(monotonic=lambda: self.room.now))
         self._offset = 0
