@@ -191,7 +191,7 @@ class Attendance:
     def _missed(self, participant: Participant, known: _Heard, timeout: float, now: float) -> str:
         """Why a participant is lost; empty: it is not."""
         if not known.joins:
-            return "it left"
+            return "it left, or its loop stands still"
         if now - max(known.seen, self._anew) > timeout:
             return f"no heartbeat for {timeout:g} s"
         awaited = participant.member and not participant.complete and self._version >= 0

@@ -26,6 +26,8 @@ SMALL = [
     "environment.envs=2",
 ]
 
+LEFT = "it left, or its loop stands still"
+
 
 def state_of(watcher: Watcher, actor: str) -> str:
     """What the learner says of a client, with its detail; empty: nothing."""
@@ -117,18 +119,18 @@ def test_clients_that_go_are_not_waited_for(local_services: Services, tmp_path: 
         goes_on("training goes on with it")
         c.terminate()
         assert c.wait(60) == 0, (tmp_path / "c.log").read_text()
-        watcher.wait(lambda: state_of(watcher, "c") == "lost it left", "the one that ended has left")
+        watcher.wait(lambda: state_of(watcher, "c") == f"lost {LEFT}", "the one that ended has left")
         goes_on("training goes on without it")
         a.kill()
         a.wait()
-        watcher.wait(lambda: state_of(watcher, "a") == "lost it left", "the killed one's uplink says so")
+        watcher.wait(lambda: state_of(watcher, "a") == f"lost {LEFT}", "the killed one's uplink says so")
         with client("d"):
             watcher.wait(lambda: state_of(watcher, "d") == "member", "a late one is taken in")
             goes_on("training goes on with it")
             assert b.poll() is None, (tmp_path / "b.log").read_text()
             assert learner.poll() is None, (tmp_path / "l.log").read_text()
     watcher.close()
-    assert "has lost client c: it left" in (tmp_path / "b.log").read_text()
+    assert f"has lost client c: {LEFT}" in (tmp_path / "b.log").read_text()
     assert check_rollouts(local_services, run, saves) > 10
 
 

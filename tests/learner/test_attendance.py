@@ -117,7 +117,7 @@ def test_a_late_one_is_told_why():
     learner.room.beat("b", joins=False)
     assert learner.pass_time(1, "a", "c") == ["lost b", "join c"]
     assert learner.state_of("c") == ("waiting", -1, "")
-    assert learner.state_of("b") == ("lost", -1, "it left")
+    assert learner.state_of("b") == ("lost", -1, "it left, or its loop stands still")
 
 
 def test_silence_loses_a_client_and_a_heartbeat_brings_it_back():
@@ -203,7 +203,8 @@ def test_the_first_lost_client_ends_the_run_if_it_is_to():
     learner.room.beat("b", joins=False)
     said = learner.pass_time(0.1, "a")
     assert said[0] == "lost b"
-    assert said[1] == "end: Client b is lost (it left), and algorithm.sync.on_lost_client=stop."
+    why = "it left, or its loop stands still"
+    assert said[1] == f"end: Client b is lost ({why}), and algorithm.sync.on_lost_client=stop."
     assert learner.state_of("a")[0] == learner.state_of("b")[0] == "lost"
 
 

@@ -1,9 +1,11 @@
 """An installed copy runs away from the checkout: all that it reads ships in the wheel."""
 
 import os
+import re
 import site
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
 
@@ -83,3 +85,15 @@ def test_the_console_command_of_an_installed_copy_runs_services(installed: Path,
         assert "supervised by process" in output([*command, "status"], tmp_path)
     finally:
         output([*command, "down"], tmp_path)
+
+
+def test_the_source_distribution_holds_docs_and_examples(tmp_path: Path):
+    """Links of the README lead somewhere for who has only that."""
+    build = [sys.executable, "-m", "build", "--sdist", "--no-isolation", "--outdir", str(tmp_path)]
+    subprocess.run([*build, str(CHECKOUT)], check=True, capture_output=True)
+    with tarfile.open(next(tmp_path.glob("*.tar.gz"))) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    links = re.findall(r"\]\(([^)#:]+)\)", (CHECKOUT / "README.md").read_text())
+    assert len(links) > 3
+    for link in links:
+        assert link in names or any(name.startswith(f"{link.rstrip('/')}/") for name in names), link
