@@ -122,6 +122,7 @@ ROWS = (
         5,
         Peer("DQN", 50_000, _DQN_CARTPOLE, _DQN),
     ),
+    Row("cartpole-rainbow", "CartPole-v1", "Rainbow", 475.0, 200_000, 1_000, 5),
     Row(
         "cartpole-ppo",
         "CartPole-v1",
