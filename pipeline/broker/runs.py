@@ -53,7 +53,7 @@ def find_run(settings: BrokerSettings, namespace: str, run: str | None = None, t
     """
     deadline = time.monotonic() + timeout
     runs, newer = dict[str, RunManifest](), set[str]()
-    reader = LogReader(settings, runs_topic(namespace))
+    reader = LogReader(settings, runs_topic(namespace), open_timeout=timeout)
     try:
         _read(reader, runs, timeout, first_wait=timeout, newer=newer)
         while True:
