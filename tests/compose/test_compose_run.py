@@ -256,7 +256,7 @@ def _check_secrets(stack: Stack) -> None:
         assert text and not [secret for secret in hidden if secret in text], place
     # What pip installed came before anything of this tree.
     grep = [*("--entrypoint", "grep", IMAGE, "-rlF", CANARY, "/")]
-    without = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev", "site-packages")]
+    without = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev", "site-packages", "dist-packages")]
     assert docker("run", "--rm", "--network", "none", "--user", "0", *grep, *without, expected=1) == ""
 
 
