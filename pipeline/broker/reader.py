@@ -310,7 +310,9 @@ class LogReader:
             left = max(0.05, deadline - time.monotonic())
             said = "no answer"
             try:
-                found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(1.0, left), cached=False)
+                # Not in small portions: a request that times out takes the connection with it, and a busy broker would
+                # be asked for one handshake after another instead of for the offsets.
+                found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(5.0, left), cached=False)
                 if found:  # None after a time-out, whatever the stub says
                     return found
             except KafkaException as exc:
