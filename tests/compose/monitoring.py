@@ -29,3 +29,8 @@ def rules() -> list[dict[str, Any]]:
 def asked(expression: str) -> set[str]:
     """The metrics in an expression."""
     return set(re.findall(r"pipeline_\w+|ALERTS|\bup\b", expression))
+
+
+def family(metric: str) -> str:
+    """What a metric's description is kept under: formats differ in whether a counter's has its ending."""
+    return re.sub("_(total|bucket)$", "", metric)
