@@ -1,6 +1,7 @@
 """Reading the log from chosen positions: no group, no hidden jumps, skipped offsets counted."""
 
 import logging
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -113,25 +114,30 @@ class LogReader:
         """Whether the link to the broker is believed to be up."""
         return self._monitor.up
 
-    def open(self, timeout: float | None = None) -> None:
+    def open(self, timeout: float | None = None, *, topics_s: float = math.inf) -> None:
         """Connect, wait until the topics exist, and settle the positions. Opening twice is fine.
+
+        Args:
+            timeout: seconds for all of it; by default ``open_timeout``.
+            topics_s: topics that do not exist are waited for at most so long.
 
         Raises:
             BrokerUnreachableError: nobody answers at the address.
             BrokerAuthenticationError: the credentials are refused.
-            UnknownTopicError: a topic does not exist, and did not come up within ``timeout``.
+            UnknownTopicError: a topic does not exist, and did not come up in time.
         """
         if self._closed:
             raise BrokerError(f"the reader of {', '.join(self._topics)} is closed")
         if self._consumer is not None:
             return
         deadline = time.monotonic() + (self._open_timeout if timeout is None else timeout)
+        exist_by = min(deadline, time.monotonic() + topics_s)
         try:
             consumer = confluent_kafka.Consumer(self._options, logger=RateLimitedLog())
         except KafkaException as exc:
             raise translate(exc, self._address, doing="starting a reader") from exc
         try:
-            places = [place for topic in self._topics for place in self._places(consumer, topic, deadline)]
+            places = [place for topic in self._topics for place in self._places(consumer, topic, deadline, exist_by)]
             assigned = [TopicPartition(*place, self._first(consumer, place)) for place in places]
             consumer.assign(assigned)
         except BaseException:
@@ -277,7 +283,7 @@ class LogReader:
                 if renewed:
                     deadline = time.monotonic() + timeout
 
-    def _places(self, consumer: confluent_kafka.Consumer, topic: str, deadline: float) -> list[Place]:
+    def _places(self, consumer: confluent_kafka.Consumer, topic: str, deadline: float, exist_by: float) -> list[Place]:
         started = time.monotonic()
         while True:
             left = max(0.1, deadline - time.monotonic())
@@ -289,7 +295,7 @@ class LogReader:
                 return [(topic, number) for number in numbers]
             if found.error is not None and found.error.code() in NO_RIGHT:
                 raise explain_error(found.error, self._address, doing="reading", topic=topic)
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= exist_by:
                 waited = time.monotonic() - started
                 raise UnknownTopicError(
                     f"topic {topic} does not exist at {self._address} (waited {waited:.1f} s); "
@@ -310,7 +316,9 @@ class LogReader:
             left = max(0.05, deadline - time.monotonic())
             said = "no answer"
             try:
-                found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(1.0, left), cached=False)
+                # Not in small portions: a request that times out takes the connection with it, and a busy broker would
+                # be asked for one handshake after another instead of for the offsets.
+                found = consumer.get_watermark_offsets(TopicPartition(*place), timeout=min(5.0, left), cached=False)
                 if found:  # None after a time-out, whatever the stub says
                     return found
             except KafkaException as exc:

@@ -29,9 +29,9 @@ def list_runs(settings: BrokerSettings, namespace: str, timeout: float = 10.0) -
         BrokerUnreachableError, BrokerAuthenticationError: the broker did not answer or refused.
     """
     runs: dict[str, RunManifest] = {}
-    reader = LogReader(settings, runs_topic(namespace))
+    reader = LogReader(settings, runs_topic(namespace), open_timeout=timeout)
     try:
-        _read(reader, runs, timeout, first_wait=0.0)
+        _read(reader, runs, timeout, topics_s=2.0)
     except UnknownTopicError:
         return []
     finally:
@@ -53,9 +53,9 @@ def find_run(settings: BrokerSettings, namespace: str, run: str | None = None, t
     """
     deadline = time.monotonic() + timeout
     runs, newer = dict[str, RunManifest](), set[str]()
-    reader = LogReader(settings, runs_topic(namespace))
+    reader = LogReader(settings, runs_topic(namespace), open_timeout=timeout)
     try:
-        _read(reader, runs, timeout, first_wait=timeout, newer=newer)
+        _read(reader, runs, timeout, topics_s=timeout, newer=newer)
         while True:
             found = _choose(runs, run)
             if found is not None:
@@ -93,13 +93,10 @@ def check_schemas(manifest: RunManifest) -> None:
 
 
 def _read(
-    reader: LogReader, runs: dict[str, RunManifest], timeout: float, first_wait: float, newer: set[str] | None = None
+    reader: LogReader, runs: dict[str, RunManifest], timeout: float, topics_s: float, newer: set[str] | None = None
 ) -> None:
     # A missing topic is waited for only where a run is; an address is always given the whole time.
-    if first_wait == 0.0:
-        reader.open(min(timeout, 2.0))
-    else:
-        reader.open(first_wait)
+    reader.open(timeout, topics_s=topics_s)
     _note(reader.read_to_end(timeout), runs, newer)
 
 

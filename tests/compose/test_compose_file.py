@@ -1,6 +1,5 @@
 """What docker-compose.yml promises, read from the file itself: no Docker is needed."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from pipeline.config import load_config
 from pipeline.secrets.folder import ROLES
 from pipeline.services.kafka import MAX_MESSAGE_BYTES
 from pipeline.services.minio import VERSION
+from tests.compose.monitoring import asked, panels, rules, shown
 
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
@@ -181,29 +181,22 @@ def metrics() -> set[str]:
     return names
 
 
-def asked(expression: str) -> set[str]:
-    return set(re.findall(r"pipeline_\w+|ALERTS|\bup\b", expression))
-
-
 def test_the_dashboard_asks_for_metrics_that_exist():
-    dashboard = json.loads((ROOT / "deploy" / "grafana" / "dashboards" / "pipeline.json").read_text())
-    panels = dashboard["panels"]
-    assert len({panel["id"] for panel in panels}) == len(panels) > 10
-    shown = [target["expr"] for panel in panels for target in panel.get("targets", [])]
-    for expression in shown:
+    found = panels()
+    assert len({panel["id"] for panel in found}) == len(found) > 10
+    for expression in shown():
         assert asked(expression) and asked(expression) <= metrics(), expression
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())
     assert {source["datasources"][0]["uid"]} == {
-        panel["datasource"]["uid"] for panel in panels if panel["type"] != "row"
+        panel["datasource"]["uid"] for panel in found if panel["type"] != "row"
     }
-    rows = [(p["gridPos"]["x"], p["gridPos"]["y"], p["gridPos"]["w"], p["gridPos"]["h"]) for p in panels]
+    rows = [(p["gridPos"]["x"], p["gridPos"]["y"], p["gridPos"]["w"], p["gridPos"]["h"]) for p in found]
     assert all(x + w <= 24 for x, _, w, _ in rows)
 
 
 def test_every_alarm_asks_for_metrics_that_exist_and_is_explained():
-    rules = yaml.safe_load((ROOT / "deploy" / "prometheus" / "alarms.yml").read_text())["groups"][0]["rules"]
     manual = (ROOT / "docs" / "operations.md").read_text()
-    for rule in rules:
+    for rule in rules():
         assert asked(rule["expr"]) <= metrics() and asked(rule["expr"]), rule["alert"]
         assert rule["labels"]["severity"] in ("page", "ticket") and rule["annotations"]["summary"].endswith(".")
         assert f"\n| `{rule['alert']}` ({rule['labels']['severity']}) |" in manual, rule["alert"]

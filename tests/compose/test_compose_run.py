@@ -13,6 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 
@@ -21,6 +22,7 @@ from pipeline.demo.evaluation import EvaluationThread
 from pipeline.secret import Secret
 from pipeline.secrets.folder import SecretsFolder
 from pipeline.secrets.secret_file import KafkaAccess, SecretFile
+from tests.compose.monitoring import asked, family, rules, shown
 from tests.security.hidden import secrets_of
 
 ROOT = Path(__file__).parents[2]
@@ -81,6 +83,8 @@ class Stack:
             **{name: value for name, value in os.environ.items() if not name.startswith("PIPELINE_")},
             **{f"PIPELINE_{name}_PORT": str(port) for name, port in self.ports.items()},
             "PIPELINE_IMAGE": IMAGE,
+            # So that there is something to remove, again and again, while the test looks.
+            "PIPELINE_CLEANUP": "cleanup.every_s=5 cleanup.keep_last=10 cleanup.keep_every=0",
         }
 
     def compose(self, *arguments: str, check: bool = True) -> str:
@@ -187,6 +191,12 @@ def test_the_pipeline_in_containers(stack: Stack, tmp_path: Path):
 
     _check_secrets(stack)
 
+    # -- old weights go, again and again ------------------------------------------------------------------------------
+    def removals() -> int:
+        return stack.compose("logs", "--no-log-prefix", "cleanup").count("removed ")
+
+    eventually("weights removed more than once", 300.0, lambda: removals() > 1)
+
     # -- killed, and up again -----------------------------------------------------------------------------------------
     before = stack.version()
     stack.compose("kill", "learner")
@@ -246,7 +256,7 @@ def _check_secrets(stack: Stack) -> None:
         assert text and not [secret for secret in hidden if secret in text], place
     # What pip installed came before anything of this tree.
     grep = [*("--entrypoint", "grep", IMAGE, "-rlF", CANARY, "/")]
-    without = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev", "site-packages")]
+    without = [f"--exclude-dir={name}" for name in ("proc", "sys", "dev", "site-packages", "dist-packages")]
     assert docker("run", "--rm", "--network", "none", "--user", "0", *grep, *without, expected=1) == ""
 
 
@@ -268,8 +278,14 @@ def test_prometheus_scrapes_and_its_alarms_are_quiet(stack: Stack):
         return {target["labels"]["job"] for target in ask("targets")["activeTargets"] if target["health"] == "up"}
 
     eventually("both roles are scraped", 120.0, lambda: scraped() == {"learner", "telemetry"})
-    rules = ask("rules")["groups"][0]["rules"]
-    assert len(rules) >= 10
+    assert len(ask("rules")["groups"][0]["rules"]) == len(rules()) >= 10
+
+    # What dashboard and alarms ask for is said by the roles, and Prometheus understands the question.
+    expressions = shown() + [rule["expr"] for rule in rules()]
+    said = {family(name) for name in ask("metadata")} | {"ALERTS", "up"}
+    for expression in expressions:
+        ask(f"query?{urlencode({'query': expression})}")
+        assert {family(name) for name in asked(expression)} <= said, expression
 
     def away() -> set[str]:
         return {alarm["labels"]["alertname"] for alarm in ask("alerts")["alerts"]} & {"LearnerAway", "TelemetryAway"}
