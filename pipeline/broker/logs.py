@@ -94,6 +94,12 @@ def explain(
     named = f" (topic {topic})" if topic else ""
     if code == KafkaError._SSL:
         return BrokerAuthenticationError(f"no safe connection to the broker at {address} while {doing}{named}: {said}")
+    if code in AUTHENTICATION and "timed out" in said.lower():
+        # librdkafka gives a handshake that nobody answered the same code as one that was refused.
+        return BrokerUnreachableError(
+            f"the broker at {address} did not end the handshake in time while {doing}{named}: {said}; it may be busy "
+            "or just starting: try again, or give it longer by kafka.timeout_s"
+        )
     if code in AUTHENTICATION:
         return BrokerAuthenticationError(
             f"the broker at {address} refused {doing}{named}: {said}; check user and password: those of the "

@@ -257,6 +257,7 @@ class Fold(ABC):
     def enter(self, epoch: int) -> None:
         """From now on this epoch's learner folds: chunks of later epochs are none of its own."""
         self.version = Version(epoch, self.version.number)
+        self.metrics.version.set(max(0, self.version.number))
 
     def cut(self, version: Version, tensors: Mapping[str, NDArray[Any]]) -> None:
         """The present state is this version.

@@ -114,6 +114,13 @@ def test_the_reason_is_not_hidden_by_what_follows_it():
     assert "wrong password" in states[0].sentence
 
 
+def test_a_handshake_that_nobody_answered_is_not_called_a_wrong_password():
+    late = KafkaError(KafkaError._AUTHENTICATION, "SASL SCRAM-SHA-512 handshake failed: Local: Timed out in queue")
+    found = explain(late, "b:1", doing="writing")
+    assert isinstance(found, BrokerUnreachableError)
+    assert "password" not in str(found) and "b:1" in str(found)
+
+
 def test_other_errors_are_said_once_for_each_topic(caplog: pytest.LogCaptureFixture):
     monitor = LinkMonitor(BrokerSettings("b:1"))
     unknown = KafkaError(KafkaError.UNKNOWN_TOPIC_OR_PART, "unknown topic")
