@@ -19,7 +19,7 @@ _COLOURS = {OURS: "tab:blue", PEER: "tab:orange"}
 _HEAD = f"""# Results
 
 Made by `make results`; what was measured is in `benchmarks/results/results.jsonl`. Both systems learn on the same
-machine, in turns, one run at a time; where the table says one core, side by side, each with a core of its own.
+machine, in turns, one run at a time; where the table says one core, beside other work, with a core of their own.
 
 - **This pipeline** runs as its users run it: Apache Kafka and MinIO (`services=local`), a learner process, a client
   process with its uplink. Settings: `conf/experiment/<row>.yaml`, that is `experiment=<row>` for learner and client.
@@ -56,8 +56,9 @@ def write(rows: Sequence[Row], runs: Sequence[dict[str, Any]]) -> None:
 
 def _table(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]]) -> str:
     head = (
-        "| environment | threshold | cores | algorithm | solved | steps | seconds | peer | solved | steps | seconds |\n"
-        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
+        "| environment | threshold | algorithm | cores | solved | steps | seconds "
+        "| peer | cores | solved | steps | seconds |\n"
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n"
     )
     lines = [_line(row, by_row[row.name]) for row in rows if row.threshold is not None]
     text = head + "".join(lines) if lines else ""
@@ -68,30 +69,29 @@ def _table(rows: Sequence[Row], by_row: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _line(row: Row, runs: Sequence[dict[str, Any]]) -> str:
-    cores = ", ".join(str(count) for count in sorted({run["cores"] for run in runs}))
     cells = [
         row.environment,
         f"{row.threshold:g}",
-        cores,
         row.title,
-        *_cells(row, [r for r in runs if r["system"] == OURS]),
+        *_cells([r for r in runs if r["system"] == OURS]),
     ]
     peer = f"SB3 {row.peer.algorithm}" if row.peer else "–"
-    cells += [peer, *_cells(row, [r for r in runs if r["system"] == PEER])]
+    cells += [peer, *_cells([r for r in runs if r["system"] == PEER])]
     return "| " + " | ".join(cells) + " |\n"
 
 
-def _cells(row: Row, runs: Sequence[dict[str, Any]]) -> list[str]:
-    """How many runs were solved, in how many steps and seconds."""
+def _cells(runs: Sequence[dict[str, Any]]) -> list[str]:
+    """On how many cores, how many runs were solved, in how many steps and seconds."""
     if not runs:
-        return ["–", "–", "–"]
+        return ["–", "–", "–", "–"]
+    cores = ", ".join(str(count) for count in sorted({run["cores"] for run in runs}))
     solved = [run["solved"] for run in runs]
     count = sum(point is not None for point in solved)
-    cells = [f"{count} of {len(runs)}"]
+    cells = [cores, f"{count} of {len(runs)}"]
     for name in ("steps", "seconds"):
         values = [float("inf") if point is None else float(point[name]) for point in solved]
-        limit = f"> {row.budget:,}" if name == "steps" else "–"
-        cells.append(_spread(values, limit))
+        spent = [run["last"][name] for run in runs if run["solved"] is None and run["last"]]
+        cells.append(_spread(values, f"> {min(spent, default=0):,.0f}"))
     return cells
 
 

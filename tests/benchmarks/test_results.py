@@ -103,7 +103,10 @@ def test_the_page_shows_what_was_run_and_names_what_was_not(tmp_path: Path, monk
     assert len(runs) == 3, "what was run with other settings does not count"
     report.write(ROWS, runs)
     page = (tmp_path / "results.md").read_text()
-    assert f"| CartPole-v1 | 475 | {cores()} | DQN | 2 of 3 | **80,000** (60,000 – > 200,000) |" in page
+    assert (
+        f"| CartPole-v1 | 475 | DQN | {cores()} | 2 of 3 | **80,000** (60,000 – > 200,000) | **31** (30 – > 32) |"
+        in page
+    )
     assert "cartpole-dqn with pipeline, seeds 3, 4" in page and "lunarlander-ppo with stable-baselines3" in page
     assert (tmp_path / "results" / "cartpole-dqn.png").stat().st_size > 1000
 
