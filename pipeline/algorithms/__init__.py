@@ -3,11 +3,11 @@
 Names are imported on first use, so that reading settings or a schedule does not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.algorithms.schedules import LinearSchedule
 from pipeline.algorithms.settings import DQNSettings, NetworkSettings, PolicySettings, PPOSettings
+from pipeline.lazy import lazily
 
 if TYPE_CHECKING:
     from pipeline.algorithms.agent import Agent
@@ -62,34 +62,30 @@ __all__ = [
     "value_errors",
 ]
 
-_HOMES = {
-    "ActorCritic": "policy",
-    "Agent": "agent",
-    "DQN": "dqn",
-    "ObservationStatistics": "normalisation",
-    "PPO": "ppo",
-    "PolicyAgent": "policy_agent",
-    "QNetwork": "networks",
-    "Rollout": "rollout",
-    "TransitionBatch": "batch",
-    "build_network": "networks",
-    "build_policy": "policy",
-    "categorical_target": "losses",
-    "clipped_surrogate": "policy_losses",
-    "cross_entropy": "losses",
-    "double_q_learning": "losses",
-    "double_q_loss": "losses",
-    "generalised_advantages": "gae",
-    "masked": "losses",
-    "project": "losses",
-    "q_learning": "losses",
-    "q_loss": "losses",
-    "value_errors": "policy_losses",
-}
-
-
-def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{home}"), name)
+__getattr__ = lazily(
+    __name__,
+    {
+        "ActorCritic": "policy",
+        "Agent": "agent",
+        "DQN": "dqn",
+        "ObservationStatistics": "normalisation",
+        "PPO": "ppo",
+        "PolicyAgent": "policy_agent",
+        "QNetwork": "networks",
+        "Rollout": "rollout",
+        "TransitionBatch": "batch",
+        "build_network": "networks",
+        "build_policy": "policy",
+        "categorical_target": "losses",
+        "clipped_surrogate": "policy_losses",
+        "cross_entropy": "losses",
+        "double_q_learning": "losses",
+        "double_q_loss": "losses",
+        "generalised_advantages": "gae",
+        "masked": "losses",
+        "project": "losses",
+        "q_learning": "losses",
+        "q_loss": "losses",
+        "value_errors": "policy_losses",
+    },
+)

@@ -3,8 +3,9 @@
 Names are loaded when they are asked for, so that the uplink process, which needs no torch, does not import it.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pipeline.lazy import lazily
 
 if TYPE_CHECKING:
     from pipeline.client.dqn import DQNConnector
@@ -13,10 +14,4 @@ if TYPE_CHECKING:
 
 __all__ = ["DQNConnector", "PPOConnector", "Transition"]
 
-_HOMES = {"DQNConnector": "dqn", "PPOConnector": "ppo", "Transition": "transition"}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazily(__name__, {"DQNConnector": "dqn", "PPOConnector": "ppo", "Transition": "transition"})

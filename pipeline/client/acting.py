@@ -54,6 +54,7 @@ def open_connector(config: PipelineConfig, stop: Callable[[], bool]) -> DQNConne
         config: which run; an empty name takes the newest.
         stop: see `Connector`.
     """
+    # Begins to load what the uplink needs, while the run is waited for.
     uplink_processes()
     manifest = find_run(connect(config).broker, config.namespace, config.run or None, timeout=config.kafka.timeout_s)
     kind = PPOConnector if manifest.algorithm in PPOConnector.ALGORITHMS else DQNConnector

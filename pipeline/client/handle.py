@@ -3,7 +3,6 @@
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from pipeline.client.counters import DROPPED
 from pipeline.client.mailbox import Mailbox
 from pipeline.client.outbox import Outbox
+from pipeline.client.processes import Processes
 from pipeline.client.uplink import UplinkSettings, run_uplink
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class UplinkHandle:
 
     def __init__(
         self,
-        context: ForkServerContext | SpawnContext,
+        context: Processes,
         settings: UplinkSettings,
         counters: Any,
         outbox: Outbox,

@@ -1,12 +1,12 @@
 """One version's weights in memory that the uplink process writes and the environment loop reads."""
 
 from collections.abc import Mapping
-from multiprocessing.context import ForkServerContext, SpawnContext
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from pipeline.client.processes import Processes
 from pipeline.experience import Version
 
 _EPOCH, _NUMBER, _STAMP = range(3)
@@ -30,7 +30,7 @@ class Mailbox:
     Picklable only while multiprocessing starts a process (the memory is inherited).
     """
 
-    def __init__(self, context: ForkServerContext | SpawnContext, tensors: Mapping[str, NDArray[Any]]) -> None:
+    def __init__(self, context: Processes, tensors: Mapping[str, NDArray[Any]]) -> None:
         offset = 0
         specs: list[TensorSpec] = []
         for name, tensor in tensors.items():

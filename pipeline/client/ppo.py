@@ -48,6 +48,7 @@ class PPOConnector(Connector[PolicyAgent, RolloutSender]):
     Args:
         config: see :class:`pipeline.config.PipelineConfig`. ``run`` empty takes the newest run.
         stop: asked while the constructor or :meth:`sync` waits; True ends the waiting with ConnectorClosedError.
+        manifest: the run's, where it is known already; otherwise it is looked up, and waited for.
 
     Raises:
         RunNotFoundError: there is no such run on the broker.

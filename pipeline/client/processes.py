@@ -3,11 +3,15 @@
 import sys
 from multiprocessing import forkserver, get_context
 from multiprocessing.context import ForkServerContext, SpawnContext
+from typing import TypeAlias
+
+Processes: TypeAlias = ForkServerContext | SpawnContext
+"""What starts them, and makes what they share."""
 
 _NEEDED = ["pipeline.cli", "pipeline.client.uplink"]
 
 
-def uplink_processes() -> ForkServerContext | SpawnContext:
+def uplink_processes() -> Processes:
     """A context that starts uplinks.
 
     On Linux they are forked from a server without threads of its own, which begins here and now, beside whatever the

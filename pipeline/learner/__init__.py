@@ -1,9 +1,9 @@
 """The learner: a fold over the samples topic that trains, publishes versions, and accounts for every record."""
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipeline.config import PipelineConfig
+from pipeline.lazy import lazily
 
 if TYPE_CHECKING:
     from pipeline.learner.dqn import DQNTrainingNode
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DQNTrainingNode", "PPOTrainingNode", "TrainingNode", "new_node"]
 
-_HOMES = {"DQNTrainingNode": "dqn", "PPOTrainingNode": "ppo", "TrainingNode": "node"}
+__getattr__ = lazily(__name__, {"DQNTrainingNode": "dqn", "PPOTrainingNode": "ppo", "TrainingNode": "node"})
 
 
 def new_node(config: PipelineConfig) -> "TrainingNode":
@@ -22,11 +22,5 @@ def new_node(config: PipelineConfig) -> "TrainingNode":
         ConfigError: the run's name, the environment or a setting is not usable.
         SpaceError: the environment's spaces cannot be carried.
     """
-    home, name = ("ppo", "PPOTrainingNode") if config.algorithm.name == "ppo" else ("dqn", "DQNTrainingNode")
-    return getattr(import_module(f"{__name__}.{home}"), name)(config)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    name = "PPOTrainingNode" if config.algorithm.name == "ppo" else "DQNTrainingNode"
+    return __getattr__(name)(config)

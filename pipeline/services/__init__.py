@@ -4,8 +4,9 @@ Names are loaded when they are asked for: who only wants to know where the servi
 needs nothing of what starts them.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from pipeline.lazy import lazily
 
 if TYPE_CHECKING:
     from pipeline.services.addresses import Addresses, status
@@ -34,23 +35,20 @@ __all__ = [
     "status",
 ]
 
-_HOMES = {
-    "Addresses": "addresses",
-    "Service": "process",
-    "Services": "supervisor",
-    "down": "supervisor",
-    "missing_for_local": "commands",
-    "running_services": "supervisor",
-    "services_down": "commands",
-    "services_fetch": "commands",
-    "services_status": "commands",
-    "services_up": "commands",
-    "start_detached": "supervisor",
-    "status": "addresses",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = lazily(
+    __name__,
+    {
+        "Addresses": "addresses",
+        "Service": "process",
+        "Services": "supervisor",
+        "down": "supervisor",
+        "missing_for_local": "commands",
+        "running_services": "supervisor",
+        "services_down": "commands",
+        "services_fetch": "commands",
+        "services_status": "commands",
+        "services_up": "commands",
+        "start_detached": "supervisor",
+        "status": "addresses",
+    },
+)
