@@ -17,7 +17,7 @@ help:
 	@echo "make demo    train CartPole on the embedded services until it is solved (ARGS=... are Hydra overrides)"
 	@echo "make test    every test, against real Kafka and MinIO (ARGS=... go to pytest)"
 	@echo "make soak    outages in full length, and every kill of tests/recovery: an hour or so"
-	@echo "make fuzz    ten minutes of hostile bytes against everything that decodes (ARGS=... go to tests.fuzz)"
+	@echo "make fuzz    five million hostile inputs, ten minutes at least, against everything that decodes (ARGS=... go to tests.fuzz)"
 	@echo "make compose-test   docker-compose.yml for real, where a Docker daemon answers"
 	@echo "make check   lint, format, types and import directions"
 	@echo "make audit   asks whether a locked dependency has a known vulnerability"

@@ -1,5 +1,6 @@
 """Brokers and stores for the tests: started once per session, on free ports of loopback."""
 
+import logging
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,16 @@ from pathlib import Path
 import pytest
 
 from pipeline.services import Services, missing_for_local, running_services
+
+
+@pytest.fixture(autouse=True)
+def own_log() -> Iterator[None]:
+    """What a command under test makes of the root logger ends with the test: its stderr does."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from typing import Any, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.broker.logs import AUTHENTICATION, UNREACHABLE, LinkMonitor, explain
+from pipeline.broker.logs import UNREACHABLE, LinkMonitor, explain, refuses
 from pipeline.errors import BrokerUnreachableError, ConfigError, PipelineError
 
 EMBEDDED_PREFIX = "mockCluster"
@@ -60,7 +60,7 @@ def metadata(
         except KafkaException as exc:
             client.poll(0)  # serves error_cb, which knows the reason
             cause = monitor.trouble
-            if cause is not None and cause.code() in AUTHENTICATION:
+            if refuses(cause):
                 raise explain(cause, address, doing=doing, topic=topic) from exc
             inner = kafka_error(exc)
             transient = inner is not None and (

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, TypeGuard, cast
 
 from confluent_kafka import KafkaError
 
@@ -86,6 +86,18 @@ _NOISE = re.compile(r"^\w+://\S+: | \(after \d+ms in state [^)]*\)")
 """What librdkafka puts around a reason: which of its connections it was, and how long that took."""
 
 
+def refuses(error: KafkaError | None) -> TypeGuard[KafkaError]:
+    """Whether the broker refuses this connection, so that to try again is of no use.
+
+    librdkafka gives a handshake that nobody answered, as of a busy broker, the same code as one that was refused.
+    """
+    return error is not None and error.code() in AUTHENTICATION and not _late(error)
+
+
+def _late(error: KafkaError) -> bool:
+    return "timed out" in error.str().lower()
+
+
 def explain(
     error: KafkaError, address: str, *, doing: str = "talking to Kafka", topic: str | None = None
 ) -> PipelineError:
@@ -94,8 +106,7 @@ def explain(
     named = f" (topic {topic})" if topic else ""
     if code == KafkaError._SSL:
         return BrokerAuthenticationError(f"no safe connection to the broker at {address} while {doing}{named}: {said}")
-    if code in AUTHENTICATION and "timed out" in said.lower():
-        # librdkafka gives a handshake that nobody answered the same code as one that was refused.
+    if code in AUTHENTICATION and not refuses(error):
         return BrokerUnreachableError(
             f"the broker at {address} did not end the handshake in time while {doing}{named}: {said}; it may be busy "
             "or just starting: try again, or give it longer by kafka.timeout_s"
@@ -232,14 +243,13 @@ class LinkMonitor:
     def on_error(self, error: KafkaError) -> None:
         """librdkafka's ``error_cb``."""
         code = error.code()
-        if code in AUTHENTICATION:
+        if refuses(error):
             self._trouble = self._diagnosed(error) if code == KafkaError._SSL else error
             self._set(up=False)
-        elif code in UNREACHABLE:
+        elif code in UNREACHABLE | AUTHENTICATION:
             # The generic "all brokers are down" and a plain refusal that follows a refused password
             # would hide the cause.
-            refused = self._trouble is not None and self._trouble.code() in AUTHENTICATION
-            if not refused and (code != KafkaError._ALL_BROKERS_DOWN or self._trouble is None):
+            if not refuses(self._trouble) and (code != KafkaError._ALL_BROKERS_DOWN or self._trouble is None):
                 self._trouble = error
             if code in (KafkaError._ALL_BROKERS_DOWN, KafkaError._RESOLVE):
                 self._all_down = True

@@ -14,7 +14,6 @@ from confluent_kafka import KafkaError, KafkaException, Message
 
 from pipeline.broker.client import kafka_error, metadata, translate
 from pipeline.broker.logs import (
-    AUTHENTICATION,
     FENCED,
     NO_RIGHT,
     PURGED,
@@ -22,6 +21,7 @@ from pipeline.broker.logs import (
     LinkState,
     RateLimitedLog,
     explain,
+    refuses,
 )
 from pipeline.broker.settings import TRANSACTION_DEFAULTS, BrokerSettings, producer_options
 from pipeline.broker.topics import fixed_partition
@@ -227,7 +227,7 @@ class Producer:
         while not done and time.monotonic() < deadline:
             self.poll(min(0.1, max(0.0, deadline - time.monotonic())))
             refused = self._monitor.trouble
-            if refused is not None and refused.code() in AUTHENTICATION:
+            if refuses(refused):
                 raise explain(refused, self._address, doing="sending a record", topic=topic)
         if not done:
             cause = self._monitor.trouble
@@ -259,7 +259,7 @@ class Producer:
             except KafkaException as exc:
                 self._serve_quietly()
                 error, cause = cast(KafkaError, exc.args[0]), self._monitor.trouble
-                if cause is not None and cause.code() in AUTHENTICATION:
+                if refuses(cause):
                     raise explain(cause, self._address, doing=doing) from exc
                 if not error.retriable():
                     raise self._explained(exc, doing) from exc

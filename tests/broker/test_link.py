@@ -16,7 +16,7 @@ from pipeline.broker import (
     ensure_topics,
     find_run,
 )
-from pipeline.broker.logs import LinkMonitor, explain
+from pipeline.broker.logs import LinkMonitor, explain, refuses
 from pipeline.errors import (
     BrokerAuthenticationError,
     BrokerUnreachableError,
@@ -119,6 +119,17 @@ def test_a_handshake_that_nobody_answered_is_not_called_a_wrong_password():
     found = explain(late, "b:1", doing="writing")
     assert isinstance(found, BrokerUnreachableError)
     assert "password" not in str(found) and "b:1" in str(found)
+
+
+def test_what_nobody_answered_is_tried_again_and_gives_way_to_a_refusal():
+    states: list[LinkState] = []
+    monitor = LinkMonitor(BrokerSettings("b:1"), states.append)
+    monitor.on_error(KafkaError(KafkaError._AUTHENTICATION, "SASL handshake failed: Local: Timed out"))
+    assert not refuses(monitor.trouble)
+    monitor.on_error(ALL_DOWN)
+    assert isinstance(states[0].error, BrokerUnreachableError)
+    monitor.on_error(KafkaError(KafkaError._AUTHENTICATION, "wrong password"))
+    assert refuses(monitor.trouble)
 
 
 def test_other_errors_are_said_once_for_each_topic(caplog: pytest.LogCaptureFixture):

@@ -1,4 +1,7 @@
-"""``python -m tests.fuzz``: atheris on every core, from the corpus, for a while; what it found stays in ``.fuzz/``."""
+"""``python -m tests.fuzz``: atheris on every core, from the corpus, for a while; what it found stays in ``.fuzz/``.
+
+``--executions`` lets it go on until there were so many, however slow the machine is.
+"""
 
 import argparse
 import os
@@ -37,7 +40,7 @@ class Outcome:
     failures: tuple[str, ...]
 
 
-def fuzz(seconds: int, workers: int, findings: Path, seed: int = 0) -> Outcome:
+def fuzz(seconds: int, workers: int, findings: Path, seed: int = 0, executions: int = 0) -> Outcome:
     """Run the fuzzer.
 
     Args:
@@ -45,6 +48,7 @@ def fuzz(seconds: int, workers: int, findings: Path, seed: int = 0) -> Outcome:
         workers: processes.
         findings: the folder for inputs that crash, hang or take too much.
         seed: of the mutations; 0: another one each time.
+        executions: as many at least, if nothing is found: it goes on, from the inputs that it has come to.
     """
     findings.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
@@ -53,8 +57,19 @@ def fuzz(seconds: int, workers: int, findings: Path, seed: int = 0) -> Outcome:
         known = [*corpus(), *((target, data) for target, _, data in seeds())]
         for number, (target, data) in enumerate(known):
             (start / f"{number:04d}").write_bytes(input_for(target, data))
-        running = [_start(seconds, start, findings, seed + index if seed else 0) for index in range(workers)]
-        said = [_finish(process, seconds) for process in running]
+        outcome = _round(seconds, workers, start, findings, seed)
+        while 0 < outcome.executions < executions and not outcome.failures:
+            print(f"{outcome.executions} executions so far", flush=True)
+            seed += workers if seed else 0
+            more = _round(seconds, workers, start, findings, seed)
+            outcome = Outcome(outcome.executions + more.executions, max(outcome.peak_mib, more.peak_mib), more.failures)
+    return outcome
+
+
+def _round(seconds: int, workers: int, start: Path, findings: Path, seed: int) -> Outcome:
+    """One run of so many processes; inputs that reach something new are added to ``start``."""
+    running = [_start(seconds, start, findings, seed + index if seed else 0) for index in range(workers)]
+    said = [_finish(process, seconds) for process in running]
     executions = [int(found[1]) for text in said if (found := _DONE.search(text))]
     peaks = [int(found[1]) for text in said if (found := _PEAK.search(text))]
     failures = [text[-4_000:] for process, text in zip(running, said, strict=True) if process.returncode]
@@ -94,11 +109,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=int, default=600)
     parser.add_argument("--workers", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--executions", type=int, default=0, help="fewer than these are a failure")
+    parser.add_argument("--executions", type=int, default=0, help="goes on until there were so many")
     parser.add_argument("--findings", type=Path, default=Path(".fuzz"))
     chosen = parser.parse_args()
     started = time.monotonic()
-    outcome = fuzz(chosen.seconds, chosen.workers, chosen.findings)
+    outcome = fuzz(chosen.seconds, chosen.workers, chosen.findings, executions=chosen.executions)
     for failure in outcome.failures:
         print(failure)
     print(

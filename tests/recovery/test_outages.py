@@ -58,6 +58,11 @@ def actor(run: Run, name: str) -> Iterator[Path]:
         connector.close()
 
 
+def acknowledged(ledger: Path) -> int:
+    """How many of the actor's chunks the broker has said to have."""
+    return len(read_actors([ledger]).acknowledged)
+
+
 def sent_again(ledgers: list[Path]) -> int:
     """How often a chunk was handed to the producer that had been handed to it before."""
     produced = sum(line.startswith("P") for path in ledgers for line in path.read_text().splitlines())
@@ -78,6 +83,13 @@ def test_broker_killed_and_paused_while_actors_produce(own_local_services: Servi
             def goes_on(what: str) -> None:
                 accepted, version = watcher.accepted, watcher.version
                 watcher.wait(lambda: watcher.accepted > accepted and watcher.version > version, what, 120.0)
+                # Both of them: one that is not connected when the broker stands still sends nothing twice.
+                before = [acknowledged(ledger) for ledger in ledgers]
+                wait_until(
+                    lambda: all(acknowledged(ledger) > so_far for ledger, so_far in zip(ledgers, before, strict=True)),
+                    f"{what}: acknowledged",
+                    120.0,
+                )
 
             goes_on("the run begins")
             for kill in range(KILLS):
