@@ -5,6 +5,7 @@ what rules allow; broker and controller know each other by the broker's certific
 """
 
 import hashlib
+import os
 import shutil
 import ssl
 import uuid
@@ -21,6 +22,8 @@ from pipeline.tls import client_context
 
 READY_SECONDS = 90.0
 MAX_MESSAGE_BYTES = 2 * 1024 * 1024
+JVM_OPTIONS = {"KAFKA_HEAP_OPTS": "-Xms256m -Xmx512m", "KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC"}
+"""The JVM's options, by the environment variables that replace them: those of Kafka's own scripts."""
 
 _PROPERTIES = """\
 process.roles=broker,controller
@@ -144,7 +147,8 @@ class LocalKafka(Service):
     def prepare(self) -> Command:
         """Write the settings, and format the storage on first use."""
         self._format()
-        return Command(self._java("-Xms256m", "-Xmx512m", "-XX:+UseSerialGC", "kafka.Kafka", str(self._properties)))
+        options = [option for name, usual in JVM_OPTIONS.items() for option in os.environ.get(name, usual).split()]
+        return Command(self._java(*options, "kafka.Kafka", str(self._properties)))
 
     def _format(self) -> None:
         data = self._folder / "data"

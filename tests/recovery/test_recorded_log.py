@@ -49,9 +49,9 @@ def undisturbed(local_services: Services, tmp_path_factory: pytest.TempPathFacto
 @pytest.mark.timeout(soak(3600, 600))
 def test_killed_at_every_named_point(undisturbed: Run, local_services: Services, tmp_path: Path):
     """With damaged checkpoints and random kills besides: the sequence of (number, sha256) is the undisturbed run's,
-    and so is each record's verdict."""
+    and so is each record's verdict. Outside `make soak` every other point has its turn."""
     run = recorded(local_services, tmp_path, "killed")
-    for point in POINTS:
+    for point in POINTS[:: soak(1, 2)]:
         run.dies(point)
     for name in ("tensors.safetensors", "state.json", "manifest.json"):
         damage_the_newest_checkpoint(run, name)
