@@ -15,7 +15,7 @@ from pipeline.broker import Record
 from pipeline.config import load_config
 from pipeline.experience import Chunk, Ending, Segments, Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.arrival import Arrival
+from pipeline.learner.intake.arrival import Arrival
 from pipeline.wire import RecordHeaders, encode_chunk, fingerprint
 
 STEPS = 32

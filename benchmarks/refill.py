@@ -20,7 +20,7 @@ from pipeline.config import PipelineConfig, load_config
 from pipeline.errors import QueueFullError
 from pipeline.experience import Chunk, Ending, Segments, Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.checkpoint import CheckpointWriter
+from pipeline.learner.durable.checkpoint import CheckpointWriter
 from pipeline.services import running_services
 from pipeline.wire import RecordHeaders, encode_chunk, fingerprint
 

@@ -9,7 +9,6 @@ import pytest
 
 from pipeline.services import Services, missing_for_local, running_services
 
-
 # A broker that lives for seconds is not worth the second compiler: it starts in two thirds of the time.
 os.environ.setdefault("KAFKA_JVM_PERFORMANCE_OPTS", "-XX:+UseSerialGC -XX:TieredStopAtLevel=1")
 

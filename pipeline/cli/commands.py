@@ -148,7 +148,7 @@ def cleanup(config: PipelineConfig, action: str, overrides: Sequence[str]) -> in
 def _clean_up(config: PipelineConfig) -> None:
     from pipeline.broker import Topics, find_run
     from pipeline.connect import connect
-    from pipeline.learner.run_folder import RunFolder
+    from pipeline.learner.durable.run_folder import RunFolder
     from pipeline.weights import ObjectStore, run_clean_up
 
     folder = RunFolder(config.saves, config.run)

@@ -19,7 +19,7 @@ from pipeline.connect import connect
 from pipeline.demo.evaluation import EvaluationThread
 from pipeline.demo.view import START_S, Progress, render
 from pipeline.errors import ConfigError, InvalidRecordError, PipelineError
-from pipeline.learner.run_folder import RunFolder, new_run_name
+from pipeline.learner.durable.run_folder import RunFolder, new_run_name
 from pipeline.services import running_services, services_fetch
 from pipeline.wire import Heartbeat, TelemetryWindow
 

@@ -29,7 +29,7 @@ from pipeline.errors import (
 )
 from pipeline.experience import Version
 from pipeline.learner.best_model import Announced, Best, save_best
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.wire import Command, JournalCommand, Outcome
 
 log = logging.getLogger(__name__)

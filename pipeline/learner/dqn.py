@@ -14,11 +14,11 @@ from pipeline.buffers import BufferState, PrioritizedBuffer, UniformBuffer
 from pipeline.config import AlgorithmConfig, PipelineConfig
 from pipeline.errors import ConfigError
 from pipeline.experience import Chunk, Identity, NStepReader, RewardTransform
-from pipeline.learner.arrival import Examiner
+from pipeline.learner.durable.window import LogWindow, Refill, refill
+from pipeline.learner.intake.arrival import Examiner
 from pipeline.learner.node import TrainingNode
 from pipeline.learner.parameters import learning_rate
 from pipeline.learner.ratio import TrainingRatio
-from pipeline.learner.window import LogWindow, Refill, refill
 from pipeline.weights import below
 from pipeline.wire import RecordHeaders
 

@@ -20,17 +20,17 @@ from pipeline.connect import voucher_of
 from pipeline.environment import read_layout
 from pipeline.errors import CheckpointError, CommandError, ConfigError, InvalidRecordError
 from pipeline.experience import Chunk, Version
-from pipeline.learner.accounting import Accounting
-from pipeline.learner.arrival import Arrival, Examiner
-from pipeline.learner.checkpoint import FORMAT, Snapshot
 from pipeline.learner.commands import Commands
-from pipeline.learner.identities import Identities
-from pipeline.learner.journal import JournalWriter
-from pipeline.learner.judge import ACCEPTED, DUPLICATE, new_judge
-from pipeline.learner.ledger import LearnerLedger
-from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.durable.checkpoint import FORMAT, Snapshot
+from pipeline.learner.durable.journal import JournalWriter
+from pipeline.learner.durable.window import Refill
+from pipeline.learner.intake.accounting import Accounting
+from pipeline.learner.intake.arrival import Arrival, Examiner
+from pipeline.learner.intake.identities import Identities
+from pipeline.learner.intake.judge import ACCEPTED, DUPLICATE, new_judge
+from pipeline.learner.intake.ledger import LearnerLedger
 from pipeline.learner.parameters import changed, difference, live_values, with_values
-from pipeline.learner.window import Refill
+from pipeline.learner.reports.metrics import LearnerMetrics
 from pipeline.weights import below
 from pipeline.wire import Journal, JournalCommand, JournalEvent, Limits, RecordHeaders
 

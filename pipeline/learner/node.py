@@ -3,7 +3,7 @@
 After SoulsAI's ``server.training_node`` (reference 001): the loop receives samples, verifies that they can be used,
 inserts them, trains when the algorithm's condition is met, and publishes. Here the loop is a fold over the log
 (:mod:`pipeline.learner.fold`), and a restarted node first comes back to where the old one was
-(:mod:`pipeline.learner.recovery`).
+(:mod:`pipeline.learner.durable.recovery`).
 """
 
 import json
@@ -24,21 +24,21 @@ from pipeline.connect import with_actors
 from pipeline.errors import ConfigError, LearnerError, PipelineError
 from pipeline.experience import Version, new_session
 from pipeline.files import remove_leftovers
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
 from pipeline.learner.commands import SET
-from pipeline.learner.dead_letters import DeadLetters
-from pipeline.learner.decisive import changed_settings
-from pipeline.learner.figures import Progress, Returns, Tracking
+from pipeline.learner.durable.checkpoint import CheckpointWriter, checkpoint_name, save_checkpoint
+from pipeline.learner.durable.decisive import changed_settings
+from pipeline.learner.durable.recovery import Recovered, recover, start_from
+from pipeline.learner.durable.run_folder import RunFolder, new_run_name
 from pipeline.learner.fold import Fold
-from pipeline.learner.ingest import Ingest
+from pipeline.learner.intake.arrival import Arrival
+from pipeline.learner.intake.dead_letters import DeadLetters
+from pipeline.learner.intake.ingest import Ingest
 from pipeline.learner.links import Links, open_links
 from pipeline.learner.parameters import difference
 from pipeline.learner.presence import Presence
-from pipeline.learner.recovery import Recovered, recover, start_from
-from pipeline.learner.run_folder import RunFolder, new_run_name
-from pipeline.learner.staleness import Staleness
-from pipeline.learner.trackers import open_trackers, require_trackers
+from pipeline.learner.reports.figures import Progress, Returns, Tracking
+from pipeline.learner.reports.staleness import Staleness
+from pipeline.learner.reports.trackers import open_trackers, require_trackers
 from pipeline.weights import BackgroundPublisher, clean_up, unpack
 from pipeline.wire import (
     COMMANDS,

@@ -16,14 +16,14 @@ from pipeline.config import AlgorithmConfig, PipelineConfig, SyncConfig
 from pipeline.connect import voucher_of
 from pipeline.errors import ConfigError
 from pipeline.experience import Chunk, RewardTransform, Version
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.attendance import Attendance, End, HeartbeatListener
-from pipeline.learner.judge import ACCEPTED
+from pipeline.learner.intake.arrival import Arrival
+from pipeline.learner.intake.judge import ACCEPTED
 from pipeline.learner.links import Links
+from pipeline.learner.members.attendance import Attendance, End, HeartbeatListener
+from pipeline.learner.members.rollouts import Rollouts
+from pipeline.learner.members.roster import TAKE, Roster
 from pipeline.learner.node import TrainingNode
 from pipeline.learner.parameters import learning_rate
-from pipeline.learner.rollouts import Rollouts
-from pipeline.learner.roster import TAKE, Roster
 from pipeline.weights import below
 from pipeline.wire import JournalEvent, Member, RecordHeaders
 
@@ -40,8 +40,8 @@ class PPOTrainingNode(TrainingNode):
     version, or of sessions that are no members, do not count, so no iteration mixes versions.
 
     Where clients are lost, come back, or are not waited for any longer, an event of the journal says so: see
-    :mod:`pipeline.learner.roster`. The time of registration ends with a version of its own, from which on the first
-    members take part.
+    :mod:`~pipeline.learner.members.roster`. The time of registration ends with a version of its own, from which on the
+    first members take part.
 
     Where ``algorithm.normalise_observations`` says so, networks normalise by statistics over the observations of all
     iterations; they take effect with the next version, as part of its weights.

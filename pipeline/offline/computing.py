@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pipeline.broker import OrderedReader
 from pipeline.errors import CheckpointError, RecoveryError
 from pipeline.experience import Version
-from pipeline.learner.checkpoint import Saved, load_checkpoint, saved_checkpoints
+from pipeline.learner.durable.checkpoint import Saved, load_checkpoint, saved_checkpoints
+from pipeline.learner.durable.following import Computed, follow, read_journal
+from pipeline.learner.durable.recovery import begin, usable
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, follow, read_journal
-from pipeline.learner.recovery import begin, usable
-from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import Extent
 from pipeline.offline.progress import Advance, silent
 from pipeline.offline.spans import Positions, lost_before

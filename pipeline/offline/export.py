@@ -12,8 +12,8 @@ from pathlib import Path
 from pipeline.broker.ordered import OrderedReader
 from pipeline.config import PipelineConfig
 from pipeline.experience import Layout
-from pipeline.learner.arrival import Examiner
-from pipeline.learner.judge import ACCEPTED, Judge
+from pipeline.learner.intake.arrival import Examiner
+from pipeline.learner.intake.judge import ACCEPTED, Judge
 from pipeline.offline.bounded import extents
 from pipeline.offline.parquet import ParquetFile, Provenance
 from pipeline.offline.progress import Advance, progress, silent

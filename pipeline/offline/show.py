@@ -16,7 +16,7 @@ from pipeline.broker import Record
 from pipeline.config import PipelineConfig
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Chunk, Ending, EpisodeInfo, Layout, Version
-from pipeline.learner.arrival import Arrival, Examiner
+from pipeline.learner.intake.arrival import Arrival, Examiner
 from pipeline.offline.bounded import BoundedReader
 from pipeline.offline.progress import progress
 from pipeline.offline.ranges import Range, Selection, clock

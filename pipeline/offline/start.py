@@ -7,11 +7,11 @@ from typing import Any
 
 from pipeline.errors import CheckpointError, InvalidRecordError, ReplayError
 from pipeline.experience import Version
-from pipeline.learner.accounting import Accounting
-from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
-from pipeline.learner.judge import Judge, new_judge
-from pipeline.learner.recovery import usable
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import load_checkpoint, saved_checkpoints
+from pipeline.learner.durable.recovery import usable
+from pipeline.learner.durable.run_folder import RunFolder
+from pipeline.learner.intake.accounting import Accounting
+from pipeline.learner.intake.judge import Judge, new_judge
 from pipeline.offline.bounded import Extent
 from pipeline.offline.recorded import RecordedRun
 from pipeline.offline.spans import Positions, beginning_of, lost_before, samples_only

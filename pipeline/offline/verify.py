@@ -7,10 +7,10 @@ from pipeline.config import PipelineConfig
 from pipeline.environment import check_module
 from pipeline.errors import ReplayError, StoreError
 from pipeline.learner import new_node
+from pipeline.learner.durable.following import Computed, read_journal
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, read_journal
 from pipeline.learner.links import this_platform
-from pipeline.learner.run_folder import RunFolder
 from pipeline.offline.bounded import extents
 from pipeline.offline.computing import Altered, Different, Finding, Identical, Unreachable, Verifier
 from pipeline.offline.difference import counters_that_differ, first_tensor_that_differs

@@ -7,8 +7,8 @@ from typing import Protocol
 from pipeline.broker import Record
 from pipeline.errors import InvalidRecordError, ReplayError
 from pipeline.experience import Version
-from pipeline.learner.arrival import Arrival, Examiner
-from pipeline.learner.judge import Judge
+from pipeline.learner.intake.arrival import Arrival, Examiner
+from pipeline.learner.intake.judge import Judge
 from pipeline.offline.difference import counters_that_differ
 from pipeline.offline.spans import journal_of
 from pipeline.weights import Lineage

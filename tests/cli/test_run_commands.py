@@ -12,7 +12,7 @@ import pytest
 from pipeline.broker import BrokerSettings, Producer, Topics, ensure_topics, publish_manifest
 from pipeline.cli import main
 from pipeline.experience import Version
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.weights import ObjectStore, Publisher, StoreSettings, weights_prefix
 from pipeline.wire import RunManifest

@@ -9,8 +9,8 @@ from typing import Any
 
 from pipeline.broker import BrokerSettings, LogReader, Topics
 from pipeline.config import PipelineConfig, load_config
-from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import load_checkpoint, saved_checkpoints
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.wire import Heartbeat
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ import pytest
 from pipeline.broker import LogReader, Producer, Topics, ensure_topics
 from pipeline.connect import connect
 from pipeline.experience import new_session
-from pipeline.learner.dead_letters import BURST
+from pipeline.learner.intake.dead_letters import BURST
 from pipeline.services import Services
 from pipeline.wire import DeadLetter
 from tests.flows.processes import Watcher, config_of, overrides, role

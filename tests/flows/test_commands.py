@@ -8,8 +8,8 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from pipeline.broker.commands import order, send_command
 from pipeline.learner.best_model import kept_best
-from pipeline.learner.checkpoint import load_checkpoint
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import load_checkpoint
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.weights import read_lineage, sha256
 from tests.flows.processes import Watcher, last_state, overrides, role

@@ -12,8 +12,8 @@ from gymnasium import spaces
 from pipeline.broker import Record
 from pipeline.errors import InvalidRecordError
 from pipeline.experience import Chunk, Column, Identity, Layout, NStepReader, Version
-from pipeline.learner.arrival import Examiner
-from pipeline.learner.judge import Judge
+from pipeline.learner.intake.arrival import Examiner
+from pipeline.learner.intake.judge import Judge
 from pipeline.wire import (
     Command,
     DeadLetter,

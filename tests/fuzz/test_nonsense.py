@@ -5,7 +5,7 @@ import pytest
 from pipeline.broker import Record
 from pipeline.config import load_config
 from pipeline.environment import read_layout
-from pipeline.learner.arrival import Examiner
+from pipeline.learner.intake.arrival import Examiner
 from pipeline.wire import Limits
 from tests.fuzz.nonsense import MAX_BYTES, Nonsense, headers_of, nonsense, sound
 

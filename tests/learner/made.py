@@ -13,8 +13,8 @@ from pipeline.config import load_config
 from pipeline.errors import InvalidRecordError
 from pipeline.experience import Chunk, Ending, Segments, Version
 from pipeline.learner import DQNTrainingNode, TrainingNode
-from pipeline.learner.following import Computed, follow
-from pipeline.learner.recovery import begin
+from pipeline.learner.durable.following import Computed, follow
+from pipeline.learner.durable.recovery import begin
 from pipeline.weights import Lineage, pack, sha256
 from pipeline.wire import ModelVersionRecord, RecordHeaders, encode_chunk, fingerprint
 

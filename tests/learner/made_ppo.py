@@ -8,8 +8,8 @@ from pipeline.broker import Record
 from pipeline.config import load_config
 from pipeline.experience import Chunk, Segments, Version
 from pipeline.learner import PPOTrainingNode
-from pipeline.learner.attendance import Attendance
-from pipeline.learner.roster import BEGIN, TAKE, join, lost
+from pipeline.learner.members.attendance import Attendance
+from pipeline.learner.members.roster import BEGIN, TAKE, join, lost
 from pipeline.wire import Heartbeat, JournalEvent, RecordHeaders, encode_chunk, fingerprint
 from tests.learner import made
 

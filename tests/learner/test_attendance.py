@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from pipeline.config import SyncConfig
-from pipeline.learner.attendance import Attendance, End
-from pipeline.learner.roster import Roster
+from pipeline.learner.members.attendance import Attendance, End
+from pipeline.learner.members.roster import Roster
 from tests.learner.made_ppo import RUN, Room, chunk_of, headers_of, session_of
 
 LEARNER = "f" * 32

@@ -8,7 +8,7 @@ import pytest
 from pipeline.errors import CheckpointError
 from pipeline.experience import Version
 from pipeline.files import remove_leftovers
-from pipeline.learner.checkpoint import (
+from pipeline.learner.durable.checkpoint import (
     FORMAT,
     CheckpointWriter,
     Snapshot,

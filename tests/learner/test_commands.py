@@ -14,7 +14,7 @@ from pipeline.errors import BrokerError, CheckpointError, FencedError, StoreUnre
 from pipeline.experience import Version
 from pipeline.learner.best_model import kept_best
 from pipeline.learner.commands import Commands
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.wire import Command, JournalCommand, ModelVersionRecord, Outcome
 from tests.waiting import wait_until
 

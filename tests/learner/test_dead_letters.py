@@ -2,8 +2,8 @@
 
 from pipeline.broker import Record, Topics
 from pipeline.errors import InvalidRecordError, RejectReason
-from pipeline.learner.dead_letters import BURST, DeadLetters
-from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.intake.dead_letters import BURST, DeadLetters
+from pipeline.learner.reports.metrics import LearnerMetrics
 from pipeline.wire import DeadLetter
 
 RECORD = Record("lab.one.samples", 2, 7, 1_000, None, b"x" * 5_000, None)

@@ -3,7 +3,7 @@
 import json
 
 from pipeline.config import load_config, to_dict
-from pipeline.learner.decisive import changed_settings
+from pipeline.learner.durable.decisive import changed_settings
 
 
 def test_what_decides_nothing_may_change():

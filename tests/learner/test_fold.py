@@ -9,7 +9,7 @@ from pipeline.broker import Record
 from pipeline.errors import CheckpointError, InvalidRecordError, RejectReason
 from pipeline.experience import Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.arrival import Arrival
+from pipeline.learner.intake.arrival import Arrival
 from pipeline.wire import RecordHeaders
 from tests.learner.made import RUN, SESSION, STEPS, chunk_of, feed, node_in, published, record_of
 

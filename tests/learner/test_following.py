@@ -12,10 +12,10 @@ from pipeline.broker import Record
 from pipeline.errors import RecoveryError
 from pipeline.experience import Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.following import follow, read_journal
-from pipeline.learner.recovery import begin, recover
+from pipeline.learner.durable.checkpoint import checkpoint_name
+from pipeline.learner.durable.following import follow, read_journal
+from pipeline.learner.durable.recovery import begin, recover
+from pipeline.learner.intake.arrival import Arrival
 from pipeline.wire import Command
 from tests.learner import made
 from tests.learner.made import Log, chunk_of, feed, follow_all, lead, lineage_of, published, record_of

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from pipeline.broker import Record
 from pipeline.config import to_dict
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.following import read_journal
-from pipeline.learner.recovery import recover
+from pipeline.learner.durable.checkpoint import checkpoint_name
+from pipeline.learner.durable.following import read_journal
+from pipeline.learner.durable.recovery import recover
 from pipeline.weights import Lineage
 from pipeline.wire import COMMANDS, Command, ModelVersionRecord
 from tests.learner.made import Log, feed, follow_all, lead, node_in, published, record_of

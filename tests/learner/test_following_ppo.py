@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from pipeline.errors import RecoveryError
 from pipeline.experience import Version
 from pipeline.learner import PPOTrainingNode
-from pipeline.learner.checkpoint import checkpoint_name
-from pipeline.learner.following import follow, read_journal
-from pipeline.learner.recovery import begin, recover
+from pipeline.learner.durable.checkpoint import checkpoint_name
+from pipeline.learner.durable.following import follow, read_journal
+from pipeline.learner.durable.recovery import begin, recover
 from pipeline.offline.walk import Walk
 from pipeline.weights import Lineage
 from pipeline.wire import EVENTS, JournalEvent, JournalStep

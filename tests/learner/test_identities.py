@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pipeline.errors import CheckpointError
 from pipeline.experience import Identity
-from pipeline.learner.identities import Identities
+from pipeline.learner.intake.identities import Identities
 from pipeline.wire import Position
 
 FAR = 10**15

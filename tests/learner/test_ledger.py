@@ -7,8 +7,8 @@ import pytest
 from pipeline.broker import Record
 from pipeline.errors import InvalidRecordError, LearnerError, RejectReason
 from pipeline.experience import Version
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.ledger import LearnerLedger
+from pipeline.learner.intake.arrival import Arrival
+from pipeline.learner.intake.ledger import LearnerLedger
 from pipeline.wire import RecordHeaders
 
 SESSION = "a" * 32

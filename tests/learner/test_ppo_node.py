@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.errors import CheckpointError, ConfigError
 from pipeline.learner import DQNTrainingNode, PPOTrainingNode, new_node
-from pipeline.learner.arrival import Arrival
+from pipeline.learner.intake.arrival import Arrival
 from tests.learner import made
 from tests.learner.made import published
 from tests.learner.made_ppo import Recorder, Room, chunk_of, feed, node_in, record_of, session_of

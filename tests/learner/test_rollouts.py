@@ -10,7 +10,7 @@ from pipeline.config import load_config
 from pipeline.environment import read_layout
 from pipeline.errors import CheckpointError, LearnerError
 from pipeline.experience import Chunk, Identity, RewardTransform
-from pipeline.learner.rollouts import Rollouts
+from pipeline.learner.members.rollouts import Rollouts
 from tests.learner.made_ppo import chunk_of, session_of
 
 LAYOUT = read_layout(load_config([]).environment, on_policy=True)

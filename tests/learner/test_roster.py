@@ -5,7 +5,7 @@ import json
 import pytest
 
 from pipeline.errors import CheckpointError, InvalidRecordError
-from pipeline.learner.roster import BEGIN, COMPLETE, NOT_A_MEMBER, TAKE, Roster, join, lost
+from pipeline.learner.members.roster import BEGIN, COMPLETE, NOT_A_MEMBER, TAKE, Roster, join, lost
 from pipeline.wire import JournalEvent
 from tests.learner.made_ppo import chunk_of, headers_of, session_of
 

@@ -9,8 +9,8 @@ from pipeline.config import load_config
 from pipeline.errors import ConfigError
 from pipeline.experience import Version
 from pipeline.files import replace_file, replace_folder
-from pipeline.learner import run_folder
-from pipeline.learner.run_folder import RunFolder, new_run_name
+from pipeline.learner.durable import run_folder
+from pipeline.learner.durable.run_folder import RunFolder, new_run_name
 
 
 def test_new_names_are_unique_and_usable(tmp_path: Path):

@@ -5,10 +5,10 @@ import logging
 import pytest
 from prometheus_client import generate_latest
 
-from pipeline.learner.accounting import STALE
-from pipeline.learner.judge import ACCEPTED, DUPLICATE
-from pipeline.learner.metrics import LearnerMetrics
-from pipeline.learner.staleness import Staleness
+from pipeline.learner.intake.accounting import STALE
+from pipeline.learner.intake.judge import ACCEPTED, DUPLICATE
+from pipeline.learner.reports.metrics import LearnerMetrics
+from pipeline.learner.reports.staleness import Staleness
 from tests.learner.made import feed, node_in, record_of
 
 

@@ -14,9 +14,9 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from pipeline.broker import Record
 from pipeline.errors import BrokerUnreachableError, ConfigError
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.event_file import EventFile, crc32c
-from pipeline.learner.figures import Progress, Returns, Tracking
-from pipeline.learner.trackers import TensorBoardTracker, Trackers, open_trackers, require_trackers
+from pipeline.learner.reports.event_file import EventFile, crc32c
+from pipeline.learner.reports.figures import Progress, Returns, Tracking
+from pipeline.learner.reports.trackers import TensorBoardTracker, Trackers, open_trackers, require_trackers
 from pipeline.wire import TelemetryWindow
 from tests.learner.made import feed, node_in, record_of
 

@@ -15,7 +15,7 @@ from pipeline.broker import Record
 from pipeline.buffers import UniformBuffer
 from pipeline.errors import CheckpointError
 from pipeline.experience import Chunk, Ending, Identity, Layout, NStepReader, Segments, Version
-from pipeline.learner.window import LogWindow, Refill, Run, refill
+from pipeline.learner.durable.window import LogWindow, Refill, Run, refill
 from pipeline.wire import decode_chunk, encode_chunk
 
 LAYOUT = Layout(spaces.Box(-np.inf, np.inf, (2,)), spaces.Discrete(1 << 30))

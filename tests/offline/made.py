@@ -8,8 +8,8 @@ from gymnasium import spaces
 
 from pipeline.broker import Record
 from pipeline.experience import Chunk, Column, Ending, Layout, Segments, Version
-from pipeline.learner.arrival import Examiner
-from pipeline.learner.judge import Judge
+from pipeline.learner.intake.arrival import Examiner
+from pipeline.learner.intake.judge import Judge
 from pipeline.weights import Lineage
 from pipeline.wire import (
     Journal,

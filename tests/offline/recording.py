@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.checkpoint import checkpoint_name, save_checkpoint
+from pipeline.learner.durable.checkpoint import checkpoint_name, save_checkpoint
 from pipeline.offline.bounded import Extent
 from pipeline.offline.computing import Verifier
 from tests.learner.made import Log, feed, lineage_of, node_in, record_of

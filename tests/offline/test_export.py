@@ -8,7 +8,7 @@ import pyarrow.parquet
 import pytest
 
 from pipeline.experience import Ending, Version
-from pipeline.learner.judge import Judge
+from pipeline.learner.intake.judge import Judge
 from pipeline.offline.export import Sums, journal_sums, write
 from pipeline.offline.parquet import ParquetFile
 from pipeline.offline.ranges import Range, Selection

@@ -16,8 +16,8 @@ from confluent_kafka.admin import AdminClient
 from pipeline.broker import LogReader, Producer, Record, TopicSpec, ensure_topics
 from pipeline.cli import main
 from pipeline.environment import read_layout
-from pipeline.learner.checkpoint import load_checkpoint, saved_checkpoints
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import load_checkpoint, saved_checkpoints
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from pipeline.weights import Lineage, read_lineage
 from pipeline.wire import decode_chunk

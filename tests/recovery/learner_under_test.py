@@ -15,7 +15,7 @@ from typing import Any
 from pipeline.broker import Producer
 from pipeline.cli import main
 from pipeline.learner import DQNTrainingNode, PPOTrainingNode
-from pipeline.learner.ledger import LearnerLedger
+from pipeline.learner.intake.ledger import LearnerLedger
 from pipeline.weights import ObjectStore
 
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from pipeline.broker.commands import await_outcome, send_command
-from pipeline.learner.checkpoint import load_checkpoint
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import load_checkpoint
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from tests.recovery.recorded import SETTINGS, record
 from tests.recovery.runs import Run

@@ -12,9 +12,9 @@ from pipeline.broker import Record
 from pipeline.config import PipelineConfig, load_config
 from pipeline.experience import Identity, Version
 from pipeline.learner import DQNTrainingNode
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.checkpoint import Snapshot
-from pipeline.learner.identities import Identities
+from pipeline.learner.durable.checkpoint import Snapshot
+from pipeline.learner.intake.arrival import Arrival
+from pipeline.learner.intake.identities import Identities
 from tests.recovery.checker import Actors, read_learner, troubles
 from tests.recovery.recorded import SETTINGS, records
 

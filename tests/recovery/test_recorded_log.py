@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.learner.checkpoint import saved_checkpoints
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.durable.checkpoint import saved_checkpoints
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.services import Services
 from tests.recovery.checker import read_learner
 from tests.recovery.recorded import SETTINGS, record

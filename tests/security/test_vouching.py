@@ -9,9 +9,9 @@ from pipeline.config import load_config
 from pipeline.connect import signer_of, voucher_of, with_actors
 from pipeline.errors import ConfigError, InvalidRecordError, RejectReason
 from pipeline.experience import Ending, Version
-from pipeline.learner.arrival import Arrival, Examiner
-from pipeline.learner.identities import Identities
-from pipeline.learner.judge import ACCEPTED, DUPLICATE, Judge
+from pipeline.learner.intake.arrival import Arrival, Examiner
+from pipeline.learner.intake.identities import Identities
+from pipeline.learner.intake.judge import ACCEPTED, DUPLICATE, Judge
 from pipeline.secret import Secret
 from pipeline.secrets.secret_file import ActorAccess, ActorsAccess, SecretFile
 from pipeline.wire import Limits, RecordHeaders, Signer, Voucher, client_key, encode_chunk, fingerprint, key_mark

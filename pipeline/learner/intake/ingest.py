@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipeline.broker import LogReader, Record
 from pipeline.errors import PipelineError
-from pipeline.learner.arrival import Arrival, Examiner
+from pipeline.learner.intake.arrival import Arrival, Examiner
 
 log = logging.getLogger(__name__)
 

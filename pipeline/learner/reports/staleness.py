@@ -8,9 +8,9 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable
 
-from pipeline.learner.accounting import STALE
-from pipeline.learner.judge import ACCEPTED, DUPLICATE
-from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.intake.accounting import STALE
+from pipeline.learner.intake.judge import ACCEPTED, DUPLICATE
+from pipeline.learner.reports.metrics import LearnerMetrics
 
 log = logging.getLogger(__name__)
 

@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 
 from pipeline.broker import LogReader
 from pipeline.errors import BrokerError, InvalidRecordError
-from pipeline.learner.accounting import Accounting
-from pipeline.learner.trackers import Trackers
+from pipeline.learner.intake.accounting import Accounting
+from pipeline.learner.reports.trackers import Trackers
 from pipeline.wire import TelemetryWindow
 
 log = logging.getLogger(__name__)

@@ -7,10 +7,10 @@ whoever reads the log again in the journal's order comes to the same one.
 from pipeline.config import PipelineConfig
 from pipeline.errors import InvalidRecordError, RejectReason
 from pipeline.experience import Version
-from pipeline.learner.accounting import FUTURE, STALE, Accounting
-from pipeline.learner.arrival import Arrival
-from pipeline.learner.identities import Identities
-from pipeline.learner.roster import Roster
+from pipeline.learner.intake.accounting import FUTURE, STALE, Accounting
+from pipeline.learner.intake.arrival import Arrival
+from pipeline.learner.intake.identities import Identities
+from pipeline.learner.members.roster import Roster
 from pipeline.wire import JournalEvent
 
 ACCEPTED = "accepted"

@@ -20,12 +20,12 @@ from pipeline.broker import OrderedReader
 from pipeline.errors import CheckpointError, ConfigError, RecoveryError
 from pipeline.experience import Version
 from pipeline.files import replace_folder
-from pipeline.learner.accounting import Accounting
-from pipeline.learner.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
-from pipeline.learner.decisive import launched_with
+from pipeline.learner.durable.checkpoint import Saved, load_checkpoint, manifest_sha256, saved_checkpoints
+from pipeline.learner.durable.decisive import launched_with
+from pipeline.learner.durable.following import Computed, follow, judge_on, read_journal
+from pipeline.learner.durable.run_folder import RunFolder
 from pipeline.learner.fold import Fold
-from pipeline.learner.following import Computed, follow, judge_on, read_journal
-from pipeline.learner.run_folder import RunFolder
+from pipeline.learner.intake.accounting import Accounting
 from pipeline.weights import Lineage
 from pipeline.wire import ModelVersionRecord
 

@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pipeline.errors import ConfigError
-from pipeline.learner.event_file import EventFile
+from pipeline.learner.reports.event_file import EventFile
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from pipeline.broker import Producer, Record, Topics
 from pipeline.errors import InvalidRecordError, PipelineError, RejectReason
-from pipeline.learner.metrics import LearnerMetrics
+from pipeline.learner.reports.metrics import LearnerMetrics
 from pipeline.wire import DeadLetter
 
 log = logging.getLogger(__name__)

@@ -1,7 +1,8 @@
 """Who is there: heartbeats and time, turned into the events of the journal.
 
 The learner's decisions that depend on time are made here and nowhere else, and go into the journal as events of
-:mod:`pipeline.learner.roster`. :class:`Attendance` has no clock of its own: whoever calls it says what time it is.
+:mod:`~pipeline.learner.members.roster`. :class:`Attendance` has no clock of its own: whoever calls it says what time it
+is.
 
 The learner's own heartbeats, read back from the topic progress, which nobody else writes, are the proof that the broker
 carries any: while they do not come back nobody is declared lost, and all clocks start anew once they do.
@@ -20,7 +21,7 @@ from typing import Self
 from pipeline.broker import LogReader, Record
 from pipeline.config import SyncConfig
 from pipeline.errors import InvalidRecordError, PipelineError
-from pipeline.learner.roster import BEGIN, TAKE, Participant, Roster, join, lost
+from pipeline.learner.members.roster import BEGIN, TAKE, Participant, Roster, join, lost
 from pipeline.wire import Heartbeat, JournalEvent, Member, RecordHeaders, Voucher, is_identity
 
 log = logging.getLogger(__name__)

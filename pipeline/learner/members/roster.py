@@ -2,7 +2,7 @@
 
 A pure state machine: only events of the journal, applied chunks, train steps and cuts change it, and no clock does. So
 whoever follows the journal comes to the same answers. Why the learner decided an event, and when, is
-:mod:`pipeline.learner.attendance`'s.
+:mod:`pipeline.learner.members.attendance`'s.
 
 A client asks to take part by its heartbeats. The event ``join`` {session, actor} makes it a waiting one; each cut of a
 version makes the waiting ones members, from that version on. Before the first members ``begin`` {} has to end the time

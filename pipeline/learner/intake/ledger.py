@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from pipeline.errors import LearnerError
-from pipeline.learner.arrival import Arrival
+from pipeline.learner.intake.arrival import Arrival
 
 
 class LearnerLedger:

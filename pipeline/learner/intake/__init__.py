@@ -1,0 +1,1 @@
+"""From the log to a verdict: records polled, decoded, judged, accounted for, refused."""

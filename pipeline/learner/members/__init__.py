@@ -1,0 +1,1 @@
+"""Who takes part in synchronous training, who is there, and how far each one's rollout has come."""
