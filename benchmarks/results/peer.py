@@ -67,6 +67,7 @@ class _Watch(BaseCallback):
         episodes = self._progress.evaluate(steps, seconds, first, others)
         point = self._progress.curve[-1]
         self._out.write(json.dumps([steps, seconds, point.mean, episodes]) + "\n")
+        self._out.flush()
 
     def _mean(self, environments: Any) -> float:
         if isinstance(environments, VecNormalize):
