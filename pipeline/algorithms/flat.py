@@ -47,7 +47,7 @@ class FlatParameters:
         Returns:
             Its norm before, a scalar.
         """
-        norm = self._gradient.square().sum().sqrt()
+        norm = torch.linalg.vector_norm(self._gradient)
         if limit:
             # The small term keeps a zero gradient from dividing by zero.
             self._gradient.mul_(torch.clamp_max(limit / (norm + 1e-6), 1.0))
