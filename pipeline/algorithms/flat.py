@@ -5,6 +5,8 @@ gradient, measure it, scale it, step, and copy it to the target network. On one 
 is a single call.
 """
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -47,7 +49,7 @@ class FlatParameters:
         Returns:
             Its norm before, a scalar.
         """
-        norm = torch.linalg.vector_norm(self._gradient)
+        norm = cast(Tensor, torch.linalg.vector_norm(self._gradient))  # pyright: ignore[reportUnknownMemberType]
         if limit:
             # The small term keeps a zero gradient from dividing by zero.
             self._gradient.mul_(torch.clamp_max(limit / (norm + 1e-6), 1.0))
