@@ -49,7 +49,7 @@ def test_kills_lose_nothing_and_count_nothing_twice(local_services: Services, tm
         local_services, f"live-{per_update}", tmp_path, *SETTINGS, f"algorithm.transitions_per_update={per_update}"
     )
     watcher = Watcher(local_services, run.name)
-    every = soak(1, 4 if per_update else 8)
+    every = soak(1, 6 if per_update else 8)
     arguments = {
         name: [*run.common, *CLIENT, f"client.actor={name}", f"client.ledger={tmp_path / name}"] for name in "abc"
     }
