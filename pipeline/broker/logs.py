@@ -91,11 +91,7 @@ def refuses(error: KafkaError | None) -> TypeGuard[KafkaError]:
 
     librdkafka gives a handshake that nobody answered, as of a busy broker, the same code as one that was refused.
     """
-    return error is not None and error.code() in AUTHENTICATION and not _late(error)
-
-
-def _late(error: KafkaError) -> bool:
-    return "timed out" in error.str().lower()
+    return error is not None and error.code() in AUTHENTICATION and "timed out" not in error.str().lower()
 
 
 def explain(
@@ -106,15 +102,15 @@ def explain(
     named = f" (topic {topic})" if topic else ""
     if code == KafkaError._SSL:
         return BrokerAuthenticationError(f"no safe connection to the broker at {address} while {doing}{named}: {said}")
-    if code in AUTHENTICATION and not refuses(error):
-        return BrokerUnreachableError(
-            f"the broker at {address} did not end the handshake in time while {doing}{named}: {said}; it may be busy "
-            "or just starting: try again, or give it longer by kafka.timeout_s"
-        )
-    if code in AUTHENTICATION:
+    if refuses(error):
         return BrokerAuthenticationError(
             f"the broker at {address} refused {doing}{named}: {said}; check user and password: those of the "
             "secret file may have been replaced (`pipeline secrets rotate`) or taken back"
+        )
+    if code in AUTHENTICATION:
+        return BrokerUnreachableError(
+            f"the broker at {address} did not end the handshake in time while {doing}{named}: {said}; it may be busy "
+            "or just starting: try again, or give it longer by kafka.timeout_s"
         )
     if code in NO_RIGHT:
         return BrokerAuthenticationError(

@@ -147,7 +147,7 @@ class LocalKafka(Service):
     def prepare(self) -> Command:
         """Write the settings, and format the storage on first use."""
         self._format()
-        options = [option for name, usual in JVM_OPTIONS.items() for option in os.environ.get(name, usual).split()]
+        options = [option for name, usual in JVM_OPTIONS.items() for option in (os.environ.get(name) or usual).split()]
         return Command(self._java(*options, "kafka.Kafka", str(self._properties)))
 
     def _format(self) -> None:
